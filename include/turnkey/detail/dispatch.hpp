@@ -1,0 +1,347 @@
+// How tasks get to run: lines into the ready queue, permits to the executor, turns of lines by the workers that come
+// with a permit, and the wakes that bring back what is due.
+#pragma once
+
+#include <turnkey/detail/engine.hpp>
+#include <turnkey/detail/settle.hpp>
+#include <turnkey/detail/visit.hpp>
+
+#include <bit>
+#include <exception>
+#include <optional>
+#include <utility>
+
+namespace turnkey::inline v1::detail {
+
+// ---- who is inside
+
+inline void engine::enter(visitor& me) noexcept {
+  lock lock(gate_);
+  permits_.enter(me);
+}
+
+// False once stop() has begun: the executor and the time source may be gone.
+inline bool engine::enter_unless_stopped(visitor& me) noexcept {
+  lock lock(gate_);
+  if (stopping_) return false;
+  permits_.enter(me);
+  return true;
+}
+
+inline void engine::leave(visitor& me) noexcept {
+  bool notify;
+  {
+    lock lock(gate_);
+    permits_.leave(me);
+    notify = stopping_;
+  }
+  if (notify) waiters_.notify();
+}
+
+inline bool engine::is_inside() const noexcept {
+  lock lock(gate_);
+  return permits_.mine([](const visitor&) { return true; }) != nullptr;
+}
+
+inline bool engine::in_callback() const noexcept {
+  lock lock(gate_);
+  return permits_.mine([](const visitor& v) { return v.in_callback; }) != nullptr;
+}
+
+// ---- lines and permits
+
+// Lines that may start something take their places in the fair order.
+inline void engine::push(key_slot* lines) noexcept {
+  visitor me;
+  offered_permit* permit;
+  {
+    lock lock(gate_);
+    while (lines != nullptr) {
+      key_slot& line = *std::exchange(lines, lines->ready_next);
+      ready_.push(line);
+    }
+    permit = permits_.offer(ready_.startable());
+    if (permit == nullptr) return;
+    permits_.enter(me);  // stop() waits for the offer
+  }
+  offer(*permit);
+  leave(me);
+}
+
+// Hands a permit to the executor: the user's code, so no lock is held.
+//   Needs    this thread is inside.
+inline void engine::offer(offered_permit& p) noexcept {
+  keep();  // until the permit is gone
+  p.references.store(1, std::memory_order_relaxed);
+  const work permit = work::adopt(static_cast<turnkey::detail::permit*>(&p));
+  {
+    lock lock(gate_);
+    if (executor_ == nullptr || executor_doomed_) return;  // stop() inside waits for nobody
+    ++offering_;
+  }
+  try {
+    if (!executor_->offer(permit)) refused(p, nullptr);
+  } catch (...) {
+    refused(p, std::current_exception());
+  }
+  std::unique_ptr<erased_executor> last;
+  lock lock(gate_);
+  if (--offering_ == 0 && executor_doomed_) last = std::move(executor_);
+  lock.unlock();
+}
+
+// Rule 8.3: nothing is lost; another permit is offered after a pause.
+inline void engine::refused(offered_permit& p, std::exception_ptr error) noexcept {
+  std::optional<time_point> again;
+  const time_point now = time_->now();
+  {
+    lock lock(gate_);
+    ++refusals_;
+    if (permits_.failed(p, now)) again = permits_.offer_again();
+  }
+  if (again) alarm_at(*again);
+  tell(event_kind::executor_refused, std::move(error));
+  waiters_.notify();  // it may be stalled
+}
+
+// The last copy of a permit died. On the pool's thread, maybe under the pool's lock: nothing is offered here, and the
+// observer is told when the alarm rings.
+inline void engine::gone(permit& released) noexcept {
+  auto& p = static_cast<offered_permit&>(released);
+  engine& self = *p.owner;
+  visitor me;
+  bool lost;
+  {
+    lock lock(self.gate_);
+    lost = p.out && !self.stopping_;
+    if (lost) {
+      self.permits_.enter(me);  // stop() waits: the time source is still there
+    } else {
+      self.permits_.take_back(p);
+    }
+  }
+  if (lost) {
+    const time_point now = self.time_->now();
+    time_point again;
+    {
+      lock lock(self.gate_);
+      self.permits_.failed(p, now);
+      again = *self.permits_.offer_again();
+      self.permits_.take_back(p);
+      ++self.lost_;
+      ++self.lost_untold_;
+    }
+    self.alarm_at(again);
+    self.leave(me);
+    self.waiters_.notify();  // it may be stalled
+  }
+  self.drop();
+}
+
+// A thread of the pool has come with a permit.
+inline void engine::begin(permit& begun) noexcept {
+  auto& p = static_cast<offered_permit&>(begun);
+  engine& self = *p.owner;
+  worker w;
+  w.me.has_permit = true;
+  offered_permit* another;
+  {
+    lock lock(self.gate_);
+    self.permits_.begun(p);
+    // Under an executor that runs inline: the worker above on this stack goes on with it (rule 8.2).
+    if (self.permits_.mine([](const visitor& v) { return v.has_permit; }) != nullptr) return;
+    if (self.ready_.startable() == 0) return;
+    self.permits_.enter(w.me);
+    w.line = &self.ready_.take();
+    another = self.permits_.offer(self.ready_.startable());
+  }
+  if (another != nullptr) self.offer(*another);
+  w.began = w.now = self.time_->now();
+  do {
+    self.turn(w);
+  } while (self.go_on(w));
+}
+
+// After a turn: the next line, or the end of the permit.
+inline bool engine::go_on(worker& w) noexcept {
+  const bool spent = w.starts >= max_starts || w.now - w.began >= max_time;
+  offered_permit* another = nullptr;
+  bool over = false;
+  bool notify = false;
+  {
+    lock lock(gate_);
+    ready_.give_place();
+    over = ready_.startable() == 0;
+    if (!over && spent) {
+      // The pool's other users get their share: a successor takes over, if one is on its way.
+      another = permits_.offer(ready_.startable());
+      over = another == nullptr && permits_.out() != 0;
+    }
+    if (over) {
+      permits_.leave(w.me);
+      notify = stopping_;
+    } else if (another == nullptr) {
+      w.line = &ready_.take();
+      another = permits_.offer(ready_.startable());
+      if (another == nullptr) return true;
+      // Offered below, before the first callback of the turn: a callback that blocks holds nothing back.
+    }
+  }
+  if (notify) waiters_.notify();
+  if (over) return false;
+  if (!spent) {
+    offer(*another);
+    return true;
+  }
+  return hand_over(w, *another);
+}
+
+// Offers the successor of a spent worker; goes on when it was refused, or came back on this stack.
+inline bool engine::hand_over(worker& w, offered_permit& successor) noexcept {
+  offer(successor);
+  offered_permit* another = nullptr;
+  bool notify;
+  {
+    lock lock(gate_);
+    if (permits_.out() == 0 && ready_.startable() != 0) {
+      w.starts = 0;
+      w.line = &ready_.take();
+      another = permits_.offer(ready_.startable());
+    } else {
+      w.line = nullptr;
+      permits_.leave(w.me);
+    }
+    notify = stopping_;
+  }
+  if (notify) waiters_.notify();
+  if (another != nullptr) offer(*another);
+  w.began = w.now;
+  return w.line != nullptr;
+}
+
+// ---- a turn
+
+// Makes the line's next task run, when one may; the only place where tasks start.
+inline task* engine::start_next(visit& v, worker& w) noexcept {
+  shard& s = v.here();
+  if (s.stopped) return nullptr;
+  task* const t = w.line->next();
+  if (t == nullptr) return nullptr;
+  w.line->start(*t, t->policy != policy::parallel ? s.next_fence++ : 0);
+  ++s.counts.started;
+  ++s.counts.running;
+  ++t->attempts;
+  ++w.starts;
+  t->when = w.now;
+  w.fence = w.line->fence_of(*t);
+  w.has_more = w.line->depth() > 1;
+  if (t->error) v.drop_error(std::move(t->error));  // of an earlier life
+  v.say(event_kind::started, *t, t->failed + 1, w.now);
+  return t;
+}
+
+// Runs up to turn_budget tasks of the worker's line; fewer when turn_time is used up and others wait. The clock is
+// looked at after the 1st, 2nd, 4th ... task, and only while the line has more.
+inline void engine::turn(worker& w) noexcept {
+  key_slot& line = *w.line;
+  shard& s = shard_of_hash(line.hash());
+  const time_point began = w.now;
+  task* t;
+  {
+    visit v(*this, s);
+    line.queued = false;
+    t = start_next(v, w);
+    v.changed(line);
+  }
+  for (std::uint32_t started = 1; t != nullptr; ++started) {
+    const result done = run(w, *t);
+    bool more = started < settings_.turn_budget;
+    if (more && w.has_more && std::has_single_bit(started)) {
+      if (!done.clock_read) w.now = time_->now();
+      more = w.now - began < settings_.turn_time || !others_wait();
+    }
+    visit v(*this, s);
+    settle(v, *t, done.outcome, done.reason, w.now);
+    t = more ? start_next(v, w) : nullptr;
+    v.changed(line);
+  }
+}
+
+// Calls a callback, without any lock. Its callable is destroyed at once when it will not be needed again.
+inline engine::result engine::run(worker& w, task& t) noexcept {
+  result done;
+  attempt a(*this, t, task_id{t.id}, t.failed + 1, w.fence);
+  w.me.in_callback = true;
+  try {
+    done.outcome = t.ops->invoke(callable_of(t), a);
+  } catch (...) {
+    done.outcome = outcome{outcome::kind::retry, {}, std::current_exception()};
+    done.reason = failure_reason::threw;
+  }
+  if (done.outcome.what() == outcome::kind::success) spend(t);
+  w.me.in_callback = false;
+  done.clock_read = done.outcome.what() != outcome::kind::success || settings_.observed;
+  if (done.clock_read) w.now = time_->now();
+  return done;
+}
+
+inline bool engine::others_wait() noexcept {
+  lock lock(gate_);
+  return !ready_.empty();
+}
+
+// Tells of what happened to no task.
+inline void engine::tell(event_kind kind, std::exception_ptr error) noexcept {
+  if (!settings_.observed) return;
+  raw_event e;
+  e.kind = kind;
+  e.time = time_->now();
+  if (error) e.error.emplace(failure_reason::threw, std::move(error));
+  publish(e);
+}
+
+// ---- time
+
+inline void engine::alarm_at(time_point time) noexcept {
+  if (time != (time_point::max)()) alarm_.want(time, wake(*this));
+}
+
+// The time source calls: what is due comes back, shard by shard, and permits are offered again.
+inline void engine::ring() noexcept {
+  visitor me;
+  if (!enter_unless_stopped(me)) return;
+  alarm_.rung();
+  const time_point now = time_->now();
+  std::optional<time_point> next;
+  for (auto& s : shards_) {
+    for (bool more = true; more;) {
+      visit v(*this, *s);
+      more = false;
+      for (int n = 0; !s->timers.empty() && s->timers.first()->when <= now; ++n) {
+        if (n == 64) {  // others want the lock too
+          more = true;
+          break;
+        }
+        task& t = *s->timers.first();
+        wake_up(v, t);
+        v.changed(*t.slot);
+      }
+      if (!more && !s->timers.empty() && (!next || s->timers.first()->when < *next)) next = s->timers.first()->when;
+    }
+  }
+  offered_permit* permit;
+  std::uint64_t lost;
+  {
+    lock lock(gate_);
+    permits_.ring(now);
+    permit = permits_.offer(ready_.startable());
+    if (permits_.offer_again() && (!next || *permits_.offer_again() < *next)) next = permits_.offer_again();
+    lost = std::exchange(lost_untold_, 0);
+  }
+  if (next) alarm_at(*next);
+  for (; lost != 0; --lost) tell(event_kind::permit_lost, nullptr);
+  if (permit != nullptr) offer(*permit);
+  leave(me);
+}
+
+}  // namespace turnkey::inline v1::detail

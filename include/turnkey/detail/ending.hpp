@@ -1,0 +1,377 @@
+// The beginning and the end of an engine, the waits of rule 10, and what it tells of itself.
+#pragma once
+
+#include <turnkey/detail/dispatch.hpp>
+#include <turnkey/detail/engine.hpp>
+#include <turnkey/detail/visit.hpp>
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace turnkey::inline v1::detail {
+
+// ---- the beginning
+
+#ifndef TURNKEY_FIRST_SERIAL
+#define TURNKEY_FIRST_SERIAL 1  // a test build starts near the end
+#endif
+
+inline engine::engine(const engine_settings& settings, std::unique_ptr<erased_executor> executor)
+    : wakeable{[](wakeable& self) noexcept { static_cast<engine&>(self).keep(); },
+               [](wakeable& self) noexcept { static_cast<engine&>(self).drop(); },
+               [](wakeable& self) noexcept { static_cast<engine&>(self).ring(); }},
+      settings_(settings),
+      executor_(std::move(executor)),
+      own_time_(settings.time == nullptr ? std::make_unique<steady_time_source>() : nullptr),
+      time_(settings.time != nullptr ? settings.time : own_time_.get()),
+      ready_(settings.max_in_flight),
+      alarm_(*time_) {
+  for (std::uint32_t i = 0; i != shard_count; ++i)
+    shards_[i] = std::make_unique<shard>(i, shard_bits, TURNKEY_FIRST_SERIAL, settings.first_fence,
+                                         settings.seed + i * 0x9e3779b97f4a7c15U, settings.slot_size);
+  lock lock(gate_);
+  for (int i = 0; i != 16; ++i) permits_.add(*new_permit());
+}
+
+inline engine::~engine() = default;
+
+//   Throws   std::bad_alloc
+inline offered_permit* engine::new_permit() {
+  auto* const p = new offered_permit;
+  p->begin = &engine::begin;
+  p->gone = &engine::gone;
+  p->owner = this;
+  return p;
+}
+
+// Before a task is accepted: what may be needed for it later, and could fail then, is got now.
+//   Throws   std::bad_alloc, std::system_error
+inline void engine::prepare(bool may_rest) {
+  bool scarce;
+  {
+    lock lock(gate_);
+    scarce = permits_.scarce();
+  }
+  if (scarce) {
+    offered_permit* const p = new_permit();
+    lock lock(gate_);
+    permits_.add(*p);
+  }
+  // Acquire pairs with the release below: whoever sees true sees a started time source.
+  if (!may_rest || own_time_ == nullptr || timing_.load(std::memory_order_acquire)) return;
+  lock lock(timing_mutex_);
+  own_time_->start();
+  timing_.store(true, std::memory_order_release);
+}
+
+// Takes a place among the unfinished tasks, where max_pending counts them; false when there is none.
+inline bool engine::reserve_pending() noexcept {
+  // Relaxed is enough: the number guards nothing but itself.
+  if (pending_.fetch_add(1, std::memory_order_relaxed) < *settings_.max_pending) return true;
+  unreserve_pending();
+  return false;
+}
+inline void engine::unreserve_pending() noexcept { pending_.fetch_sub(1, std::memory_order_relaxed); }
+
+// Puts a new task into its line; the last step of a submit, and one that cannot fail.
+inline void engine::accept(visit& v, task& t, key_slot& slot, time_point now, duration delay) noexcept {
+  shard& s = v.here();
+  s.ids.insert(t);
+  t.submitted = now;
+  ++s.unfinished;
+  ++s.counts.submitted;
+  time_point due{};
+  if (delay > duration::zero()) {
+    due = later(now, delay);
+    slot.arrive_resting(t);
+    v.rest_until(t, due);
+  } else {
+    slot.arrive(t);
+  }
+  v.say(event_kind::submitted, t, 0, now, due);
+  v.changed(slot);
+}
+
+// ---- drain
+
+// Whether nothing is unfinished. All shards' locks are held at once, so that no task hides behind another: a callback
+// in one shard may submit into one that was looked at before.
+inline bool engine::quiet() noexcept TURNKEY_NO_ANALYSIS {
+  for (auto& s : shards_) s->mutex.lock();
+  bool quiet = true;
+  for (auto& s : shards_) quiet = quiet && s->quiet();
+  for (auto& s : shards_) s->watched_quiet = !quiet;
+  for (auto& s : shards_) s->mutex.unlock();
+  return quiet;
+}
+
+inline bool engine::stalled() noexcept {
+  lock lock(gate_);
+  return permits_.stalled() && ready_.in_flight() == 0 && !ready_.empty();
+}
+
+inline drain_result engine::drain(const std::optional<time_point>& until) {
+  if (is_inside()) return drain_result::would_deadlock;
+  auto answer = drain_result::timed_out;
+  waiters_.wait(until, [&] {
+    const auto over = [&](drain_result r) {
+      answer = r;
+      return true;
+    };
+    bool stopped;
+    {
+      lock lock(gate_);
+      stopped = stopping_;
+    }
+    if (stopped) return over(drain_result::stopped);
+    if (quiet()) return over(drain_result::drained);
+    return stalled() && over(drain_result::stalled);
+  });
+  return answer;
+}
+
+// Wakes submit_for() when a task of any shard finishes.
+inline void engine::watch_room() noexcept {
+  for (auto& s : shards_) {
+    lock lock(s->mutex);
+    s->watched_room = true;
+  }
+}
+
+// ---- close and stop
+
+inline void engine::close() noexcept {
+  for (auto& s : shards_) {
+    lock lock(s->mutex);
+    s->closed = true;
+  }
+  waiters_.notify();
+}
+
+// Rule 10.3. Returns what was unfinished, linked through peers.next; null for all but the first caller.
+inline task* engine::stop() noexcept {
+  const bool inside = is_inside();
+  bool first;
+  {
+    lock lock(gate_);
+    first = !std::exchange(stopping_, true);
+    ready_.stop();
+  }
+  for (auto& s : shards_) {
+    lock lock(s->mutex);
+    s->closed = true;
+    s->stopped = true;
+  }
+  waiters_.notify();
+  if (!first) {
+    if (!inside) waiters_.wait(std::nullopt, [this] {
+        lock lock(gate_);
+        return stopped_;
+      });
+    return nullptr;
+  }
+  for (auto& s : shards_) signal_running(*s, [](const task&) { return true; });
+  if (!inside) wait_for_visitors();
+  alarm_.stop(!inside);
+  if (own_time_ != nullptr) own_time_->stop(!inside);
+  task* const undone = take_unfinished();
+  tell_undone(undone);
+  destroy_executor(inside);
+  {
+    lock lock(gate_);
+    stopped_ = true;
+  }
+  waiters_.notify();
+  return undone;
+}
+
+// Until no callback, observer or executor call is under way, no callable is being moved in, and none is being
+// destroyed.
+inline void engine::wait_for_visitors() noexcept {
+  waiters_.wait(std::nullopt, [this] {
+    {
+      lock lock(gate_);
+      if (permits_.anybody()) return false;
+    }
+    for (auto& s : shards_) {
+      lock lock(s->mutex);
+      if (s->busy == 0 && s->arriving == 0) continue;
+      s->watched_settled = true;
+      return false;
+    }
+    return true;
+  });
+}
+
+inline task* engine::take_unfinished() noexcept {
+  task* undone = nullptr;
+  for (auto& s : shards_) {
+    visit v(*this, *s);
+    s->emptied = true;
+    s->ids.for_each([&](task& t) {
+      if (t.place == place::dead || t.place == place::running) return;
+      t.left_as = state_of(t);
+      if (t.place == place::resting) {
+        s->timers.remove(t);
+        --s->counts.delayed;
+      }
+      key_slot& slot = *t.slot;
+      slot.finish(t);
+      slot.unhold(t);
+      v.finished_one();
+      ++s->counts.undone;
+      t.place = place::withdrawn;
+      t.owners = 1;
+      t.peers.next = undone;
+      undone = &t;
+      s->ids.erase(t);
+      v.changed(slot);
+    });
+  }
+  return undone;
+}
+
+inline void engine::tell_undone(task* undone) noexcept {
+  if (!settings_.observed) return;
+  const time_point now = time_->now();
+  visitor me;
+  enter(me);
+  for (task* t = undone; t != nullptr; t = t->peers.next) {
+    raw_event e;
+    e.kind = event_kind::undone;
+    e.slot = t->slot;
+    {
+      shard& s = shard_of_id(t->id);
+      lock lock(s.mutex);
+      e.number = s.next_event++;
+    }
+    e.id = task_id{t->id};
+    e.policy = t->policy;
+    e.attempt = t->failed;
+    e.time = now;
+    publish(e);
+  }
+  leave(me);
+}
+
+// Inside, another thread may be in the executor right now: then the last one to leave destroys it.
+inline void engine::destroy_executor(bool inside) noexcept {
+  std::unique_ptr<erased_executor> last;
+  lock lock(gate_);
+  if (inside && offering_ != 0) {
+    executor_doomed_ = true;
+  } else {
+    last = std::move(executor_);
+  }
+  lock.unlock();
+}
+
+// ---- records
+
+// One of the owners of a withdrawn task lets go of it.
+inline void engine::dispose(task& t) noexcept {
+  shard& s = shard_of_id(t.id);
+  {
+    lock lock(s.mutex);
+    if (--t.owners != 0) return;
+  }
+  spend(t);
+  t.error = nullptr;
+  visit v(*this, s);
+  v.release(t);
+}
+
+// Lets go of all that is left after stop(): the dead, and the keys that are held. Nobody is told.
+inline void engine::bury() noexcept {
+  for (auto& s : shards_) {
+    sweep(*s);
+    visit v(*this, *s);
+    while (!s->dead.empty()) {
+      task& t = *s->dead.first();
+      leave_store(v, t);
+      v.depart(t, event_kind::dead);
+    }
+    s->slots.for_each([&v](key_slot& slot) {
+      slot.release();
+      v.changed(slot);
+    });
+  }
+}
+
+// ---- looking
+
+inline task_state engine::state_of(const task& t) noexcept {
+  switch (t.place) {
+    case place::in_line: return t.slot->is_ready(t) ? task_state::ready : task_state::waiting;
+    case place::running: return task_state::running;
+    case place::resting: return task_state::delayed;
+    case place::dead: return task_state::dead;
+    case place::leaving:
+    case place::withdrawn: break;
+  }
+  return task_state::undone;
+}
+
+inline stats engine::look() noexcept {
+  stats all;
+  std::optional<time_point> oldest;
+  std::uint64_t unfinished = 0;
+  for (auto& s : shards_) {
+    lock lock(s->mutex);
+    const stats& c = s->counts;
+    all.submitted += c.submitted;
+    all.started += c.started;
+    all.succeeded += c.succeeded;
+    all.failed_attempts += c.failed_attempts;
+    all.postponed += c.postponed;
+    all.died += c.died;
+    all.cancelled += c.cancelled;
+    all.undone += c.undone;
+    all.redriven += c.redriven;
+    all.rejected += c.rejected;
+    all.dead_evicted += c.dead_evicted;
+    all.ready += c.ready;
+    all.running += c.running;
+    all.delayed += c.delayed;
+    all.dead += c.dead;
+    all.keys += c.keys;
+    all.held_keys += c.held_keys;
+    unfinished += s->unfinished;
+    if (const task* const t = s->ids.oldest([](const task& each) { return each.place < place::dead; }))
+      if (!oldest || t->submitted < *oldest) oldest = t->submitted;
+  }
+  all.waiting = unfinished - all.ready - all.running - all.delayed;
+  {
+    lock lock(gate_);
+    all.executor_refusals = refusals_;
+    all.permits_lost = lost_;
+  }
+  inside_scope inside(*this);
+  if (oldest && inside) all.oldest_age = time_->now() - *oldest;
+  return all;
+}
+
+}  // namespace turnkey::inline v1::detail
+
+namespace turnkey::inline v1 {
+
+// ---- what a callback sees of its attempt
+
+inline bool attempt::stop_requested() const noexcept {
+  detail::lock lock(engine_.shard_of_id(task_.id).mutex);
+  return task_.signalled;
+}
+
+inline std::stop_token attempt::stop_token() {
+  std::stop_source fresh;
+  detail::lock lock(engine_.shard_of_id(task_.id).mutex);
+  if (!task_.stop.stop_possible()) {
+    if (task_.signalled) fresh.request_stop();
+    task_.stop.swap(fresh);
+  }
+  return task_.stop.get_token();
+}
+
+}  // namespace turnkey::inline v1

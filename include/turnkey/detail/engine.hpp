@@ -1,0 +1,280 @@
+// The corridor: the only part that sees more than one room. Threads come in with a submit, a permit, a wake or a
+// request; each visits one shard under its lock, and does what followed from it afterwards, without a lock.
+//
+//   submit   -> visit: arrive                 -> line into the ready queue -> a permit, if one is worth it
+//   permit   -> next line -> visit: start     -> callback -> visit: settle, start the next of the line -> ...
+//   wake     -> visit: what is due comes back -> lines into the ready queue -> a permit
+//
+// This class knows nothing of the type of keys; keyed_engine adds it. It lives as long as any permit, wake or record.
+//
+//   Locks    a shard's, the gate's, the alarm's, the waiters': leaves, one at a time. Only drain() and stop() hold all
+//            shards' together, in index order.
+#pragma once
+
+#include <turnkey/attempt.hpp>
+#include <turnkey/detail/alarm.hpp>
+#include <turnkey/detail/permits.hpp>
+#include <turnkey/detail/ready_queue.hpp>
+#include <turnkey/detail/shard.hpp>
+#include <turnkey/detail/waiters.hpp>
+#include <turnkey/options.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <new>
+#include <optional>
+#include <utility>
+
+namespace turnkey::inline v1::detail {
+
+class visit;
+
+// The executor, its type forgotten.
+class erased_executor {
+ public:
+  virtual ~erased_executor() = default;
+  // False: it says that it refuses.
+  virtual bool offer(work permit) = 0;
+};
+
+// An event before its key has a type.
+struct raw_event {
+  event_kind kind{};
+  key_slot* slot = nullptr;
+  std::uint64_t number = 0;
+  task_id id{};
+  turnkey::policy policy{};
+  std::uint32_t attempt = 0;
+  std::uint64_t fence = 0;
+  time_point time{};
+  time_point due{};
+  std::optional<failure> error;
+};
+
+// The memory of a task that is gone, on the way back to the heap.
+struct heap_block {
+  heap_block* next;
+  std::size_t align;
+};
+
+// What the engine needs of options<Key>.
+struct engine_settings {
+  std::optional<retry_policy> retry;
+  std::optional<std::size_t> max_in_flight;
+  std::optional<std::size_t> max_pending;
+  std::uint32_t turn_budget;
+  duration turn_time;
+  std::size_t max_dead;
+  turnkey::dead_action dead_action;
+  time_source* time;
+  std::uint64_t seed;
+  std::uint64_t first_fence;
+  bool observed;
+  bool keys_need_destruction;
+  bool executor_may_refuse;
+  std::size_t slot_size;
+};
+
+class engine : private wakeable {
+ public:
+  engine(const engine_settings& settings, std::unique_ptr<erased_executor> executor);
+  engine(const engine&) = delete;
+  engine& operator=(const engine&) = delete;
+  virtual ~engine();
+
+  // ---- lifetime: the handle, permits that are out, wakes and records each hold one
+  void keep() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  void drop() noexcept {
+    // The last one must see all that the others did: release on every decrement, acquire on the last.
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+
+  // ---- submit (detail/submission.hpp, detail/keyed_engine.hpp)
+  [[nodiscard]] bool reserve_pending() noexcept;
+  void unreserve_pending() noexcept;
+  void prepare(bool may_rest);
+  void accept(visit& v, task& t, key_slot& slot, time_point now, duration delay) noexcept;
+
+  // ---- permits (detail/dispatch.hpp)
+  static void begin(permit& p) noexcept;
+  static void gone(permit& p) noexcept;
+  void push(key_slot* lines) noexcept;
+  void offer(offered_permit& p) noexcept;
+  void ring() noexcept;
+  void alarm_at(time_point time) noexcept;
+
+  // ---- settling, dead tasks, cancel (detail/settle.hpp)
+  void evict() noexcept;
+  void forget(key_slot& slot) noexcept;
+  void sweep(shard& s) noexcept;
+  bool cancel(task_id id) noexcept;
+  bool redrive(task_id id) noexcept;
+  bool discard(task_id id) noexcept;
+  template <class Each>
+  std::size_t cancel_each(shard& s, Each each);
+  std::size_t release_all() noexcept;
+  template <class Which, class Do>
+  std::size_t each_dead(shard& s, Which which, Do action);
+
+  // ---- ending (detail/ending.hpp)
+  drain_result drain(const std::optional<time_point>& until);
+  void close() noexcept;
+  task* stop() noexcept;
+  void dispose(task& t) noexcept;
+  void bury() noexcept;
+  void watch_room() noexcept;
+  template <class Done>
+  bool wait(const std::optional<time_point>& until, Done done) {
+    return waiters_.wait(until, std::move(done));
+  }
+  void enter(visitor& me) noexcept;
+  [[nodiscard]] bool enter_unless_stopped(visitor& me) noexcept;
+  void leave(visitor& me) noexcept;
+  [[nodiscard]] bool is_inside() const noexcept;
+  [[nodiscard]] bool in_callback() const noexcept;
+
+  // ---- looking (detail/ending.hpp)
+  [[nodiscard]] stats look() noexcept;
+  [[nodiscard]] static task_state state_of(const task& t) noexcept;
+
+  // ---- callables and their blocks
+  static void spend(task& t) noexcept {
+    if (!t.spent && t.ops->destroy != nullptr) t.ops->destroy(callable_of(t));
+    t.spent = true;
+  }
+  [[nodiscard]] static void* new_heap_block(const block& b) {
+    return ::operator new(b.size, std::align_val_t{b.align > 16 ? b.align : 16});
+  }
+  static void free_heap_block(heap_block* b) noexcept {
+    const std::size_t align = b->align;
+    ::operator delete(b, std::align_val_t{align > 16 ? align : 16});
+  }
+
+  // ---- the shards
+  static constexpr std::uint32_t shard_bits = 4;
+  static constexpr std::uint32_t shard_count = 1U << shard_bits;
+  [[nodiscard]] shard& shard_of_hash(std::uint64_t hash) noexcept { return *shards_[hash & (shard_count - 1)]; }
+  [[nodiscard]] shard& shard_of_id(std::uint64_t id) noexcept { return *shards_[id & (shard_count - 1)]; }
+  [[nodiscard]] shard& shard_number(std::uint32_t number) noexcept { return *shards_[number]; }
+  [[nodiscard]] key_slot& keyless() noexcept { return keyless_; }
+  [[nodiscard]] time_point now() noexcept { return time_->now(); }
+  [[nodiscard]] const engine_settings& settings() const noexcept { return settings_; }
+  [[nodiscard]] std::uint32_t retry_attempts() const noexcept {
+    return settings_.retry.value_or(never_retry).max_attempts;
+  }
+  [[nodiscard]] retry_policy retry_of(task& t) const noexcept {
+    if (t.extra_offset != 0 && extra_of(t).has_retry) return extra_of(t).retry;
+    return settings_.retry.value_or(never_retry);
+  }
+
+ protected:
+  virtual void publish(const raw_event& e) noexcept = 0;
+  virtual void publish_evicted(const raw_event& e, task& t) noexcept = 0;
+  virtual void destroy_slot(key_slot& slot) noexcept = 0;  // its key; the memory stays
+
+ private:
+  friend class visit;
+  friend class turnkey::attempt;
+
+  // A worker: a permit that has begun, on its thread's stack.
+  struct worker {
+    visitor me{};
+    key_slot* line = nullptr;  // whose turn it is
+    std::uint32_t starts = 0;  // by this permit, over all its lines
+    time_point now{};          // as last read
+    time_point began{};
+    std::uint64_t fence = 0;   // of the running attempt
+    bool has_more = false;     // its key had more tasks when it started
+  };
+  static constexpr std::uint32_t max_starts = 256;  // of a permit; then the pool's other users get their share
+  static constexpr duration max_time = std::chrono::milliseconds{10};
+
+  // What came of a callback.
+  struct result {
+    turnkey::outcome outcome = turnkey::outcome::success();
+    failure_reason reason = failure_reason::asked;
+    bool clock_read = false;  // worker::now is the time of its end
+  };
+  void turn(worker& w) noexcept;
+  [[nodiscard]] result run(worker& w, task& t) noexcept;
+  [[nodiscard]] bool others_wait() noexcept;
+  [[nodiscard]] bool go_on(worker& w) noexcept;
+  [[nodiscard]] bool hand_over(worker& w, offered_permit& successor) noexcept;
+  [[nodiscard]] task* start_next(visit& v, worker& w) noexcept;
+  void die(visit& v, task& t, std::exception_ptr why, failure_reason reason, std::uint32_t attempt,
+           time_point now) noexcept;
+  void refused(offered_permit& p, std::exception_ptr error) noexcept;
+  void tell(event_kind kind, std::exception_ptr error) noexcept;
+  void say_goodbye(task& t) noexcept;
+  void settle(visit& v, task& t, const outcome& said, failure_reason reason, time_point now) noexcept;
+  void rest(visit& v, task& t, time_point due) noexcept;
+  void wake_up(visit& v, task& t) noexcept;
+  void finish(visit& v, task& t, event_kind kind, time_point now) noexcept;
+  void revive(visit& v, task& t) noexcept;
+  void leave_store(visit& v, task& t) noexcept;
+  bool cancel_in(visit& v, task& t, time_point now) noexcept;
+  void discard_in(visit& v, task& t, time_point now) noexcept;
+  template <class Do>
+  bool with_task(task_id id, Do action) noexcept;
+  template <class Which>
+  void signal_running(shard& s, Which which) noexcept;
+  [[nodiscard]] offered_permit* new_permit();
+  [[nodiscard]] bool quiet() noexcept;
+  [[nodiscard]] bool stalled() noexcept;
+  void wait_for_visitors() noexcept;
+  [[nodiscard]] task* take_unfinished() noexcept;
+  void tell_undone(task* undone) noexcept;
+  void destroy_executor(bool inside) noexcept;
+
+  const engine_settings settings_;
+  std::atomic<std::size_t> references_{1};
+  std::unique_ptr<erased_executor> executor_;  // destroyed by stop()
+  std::unique_ptr<steady_time_source> own_time_;
+  time_source* time_;
+  std::atomic<bool> timing_{false};  // own_time_ has been started
+  mutex timing_mutex_;
+
+  std::array<std::unique_ptr<shard>, shard_count> shards_;
+  key_slot keyless_{0};
+  std::atomic<std::size_t> dead_{0};        // in all stores
+  std::atomic<std::size_t> pending_{0};     // counted only where max_pending is set
+  std::atomic<std::uint64_t> deaths_{0};    // orders the dead of different shards
+
+  mutable mutex gate_;
+  ready_queue ready_ TURNKEY_GUARDED_BY(gate_);
+  permits permits_ TURNKEY_GUARDED_BY(gate_);
+  bool stopping_ TURNKEY_GUARDED_BY(gate_) = false;
+  bool stopped_ TURNKEY_GUARDED_BY(gate_) = false;
+  std::size_t offering_ TURNKEY_GUARDED_BY(gate_) = 0;  // calls of the executor under way
+  bool executor_doomed_ TURNKEY_GUARDED_BY(gate_) = false;
+  std::uint64_t refusals_ TURNKEY_GUARDED_BY(gate_) = 0;
+  std::uint64_t lost_ TURNKEY_GUARDED_BY(gate_) = 0;
+  std::uint64_t lost_untold_ TURNKEY_GUARDED_BY(gate_) = 0;  // the observer does not know yet
+
+  alarm alarm_;
+  waiters waiters_;
+};
+
+// Registers a thread as inside for a scope in which it may call the user's code; false once stop() has begun.
+class inside_scope {
+ public:
+  explicit inside_scope(engine& engine) noexcept : engine_(engine), entered_(engine.enter_unless_stopped(me_)) {}
+  ~inside_scope() {
+    if (entered_) engine_.leave(me_);
+  }
+  inside_scope(const inside_scope&) = delete;
+  inside_scope& operator=(const inside_scope&) = delete;
+
+  explicit operator bool() const noexcept { return entered_; }
+
+ private:
+  engine& engine_;
+  visitor me_;
+  bool entered_;
+};
+
+}  // namespace turnkey::inline v1::detail

@@ -1,0 +1,311 @@
+// The heart: one key's lines, its lease and its holds, and every rule of who may start. It knows no lock, no clock and
+// no thread: whoever calls holds the lock of the key's shard. Every start, whatever caused it, goes through next() and
+// start(): a second way in is how order gets lost.
+//
+// Always true between two calls:
+//   K1  `tasks` has every unfinished task of the key, in id order.
+//   K2  A parallel or exclusive task in line stands in its line's fifo, or, when it came back, in one of its line's
+//       heaps. An ordered one stands in `tasks` alone: it may start only when it is the first there.
+//   K3  `lease` is the one running task of the key that is exclusive or ordered; null when there is none.
+//   K4  `hold` is the smallest id in `holders` and of the evicted holder; nothing with a larger id starts.
+//   K5  In `parked` stand only tasks that the hold keeps back; a change of the hold puts them back into `again`.
+#pragma once
+
+#include <turnkey/detail/config.hpp>
+#include <turnkey/detail/task.hpp>
+#include <turnkey/detail/task_heap.hpp>
+#include <turnkey/detail/task_list.hpp>
+
+#include <cstdint>
+#include <optional>
+
+namespace turnkey::inline v1::detail {
+
+class key_slot {
+ public:
+  explicit key_slot(std::uint64_t hash) noexcept : hash_(hash) {}
+  key_slot(const key_slot&) = delete;
+  key_slot& operator=(const key_slot&) = delete;
+
+  // ---- who may start
+
+  // The task that may start now and goes first (rules 2, 2.9); null when none may.
+  [[nodiscard]] task* next() noexcept {
+    if (paused_) return nullptr;
+    task* const leased = next_leased();
+    task* const parallel = first_of(parallel_);
+    if (leased == nullptr || parallel == nullptr) return leased != nullptr ? leased : parallel;
+    return goes_before(*leased, *parallel) ? leased : parallel;
+  }
+
+  // Makes next() run. `fence` is given to its lease, if it takes one.
+  void start(task& t, std::uint64_t fence) noexcept {
+    TURNKEY_ASSERT(&t == next(), "K2: only what may start starts");
+    leave_line(t);
+    t.place = place::running;
+    if (t.policy == policy::parallel) return;
+    lease_ = &t;
+    fence_ = fence;
+  }
+
+  // ---- what happens to its tasks
+
+  // A new task, with the largest id of the key so far.
+  void arrive(task& t) noexcept {
+    tasks_.push_back(t);
+    ++depth_;
+    attach(t);
+    enter_fifo(t);
+  }
+
+  // The same, but it rests first.
+  void arrive_resting(task& t) noexcept {
+    tasks_.push_back(t);
+    ++depth_;
+    attach(t);
+    t.place = place::resting;
+  }
+
+  // A running task gives up its lease and rests until a time.
+  void rest(task& t) noexcept {
+    give_up_lease(t);
+    t.place = place::resting;
+    t.retried = true;
+  }
+
+  // A resting task is due, at `t.when`.
+  void come_back(task& t) noexcept {
+    if (!t.retried) t.rank = t.id;  // rule 3.4: the place in line is that of the id
+    enter_again(t);
+  }
+
+  // A running task wants to run again at once, behind what is ready: behind `last`, the largest id given so far.
+  void come_back_behind(task& t, std::uint64_t last) noexcept {
+    give_up_lease(t);
+    t.retried = false;
+    t.rank = last;
+    enter_again(t);
+  }
+
+  // An unfinished task leaves for good: it succeeded, died, was cancelled or withdrawn. `t` stays attached until
+  // detach(): the key must outlive what is still said about the task.
+  void finish(task& t) noexcept {
+    give_up_lease(t);
+    if (t.place == place::in_line) leave_line(t);
+    tasks_.remove(t);
+    --depth_;
+  }
+
+  // A dead task has a new life, in the place of its id. Cost: the number of unfinished tasks with smaller ids.
+  void revive(task& t) noexcept {
+    task* earlier = nullptr;
+    for (task* later = tasks_.first(); later != nullptr && later->id < t.id; later = task_after(*later)) earlier = later;
+    tasks_.insert_after(earlier, t);
+    ++depth_;
+    t.retried = false;
+    t.rank = t.id;
+    enter_again(t);
+  }
+
+  void attach(task& t) noexcept {
+    t.slot = this;
+    ++references;
+  }
+  void detach([[maybe_unused]] const task& t) noexcept {
+    TURNKEY_ASSERT(t.slot == this, "K1: a task belongs to one key");
+    --references;
+  }
+
+  // ---- holds (rule 5.3)
+
+  // `t` has died, and its key holds. `t` has a task_extra.
+  void hold(task& t) noexcept {
+    if (!t.holder) {
+      t.holder = true;
+      task** at = &holders_;
+      while (*at != nullptr && (*at)->id < t.id) at = &extra_of(**at).next_holder;
+      extra_of(t).next_holder = *at;
+      *at = &t;
+    }
+    hold_changed();
+  }
+
+  // `t` holds no longer. Cost: the number of holders with smaller ids.
+  void unhold(task& t) noexcept {
+    if (!t.holder) return;
+    t.holder = false;
+    task** at = &holders_;
+    while (*at != &t) at = &extra_of(**at).next_holder;
+    *at = extra_of(t).next_holder;
+    hold_changed();
+  }
+
+  // A holder leaves the store: its id goes on holding until release().
+  void keep_hold_of(task& t) noexcept {
+    if (!t.holder) return;
+    if (!evicted_holder_ || t.id < *evicted_holder_) evicted_holder_ = t.id;
+    unhold(t);
+  }
+
+  // Ends all holds; true when there was one.
+  bool release() noexcept {
+    const bool held = hold_.has_value();
+    while (holders_ != nullptr) {
+      holders_->holder = false;
+      holders_ = extra_of(*holders_).next_holder;
+    }
+    evicted_holder_.reset();
+    hold_changed();
+    return held;
+  }
+
+  // The id of the dead task that holds the key.
+  [[nodiscard]] const std::optional<std::uint64_t>& held_by() const noexcept { return hold_; }
+
+  // ---- facts
+
+  [[nodiscard]] std::uint64_t hash() const noexcept { return hash_; }
+  [[nodiscard]] std::uint32_t depth() const noexcept { return depth_; }
+  [[nodiscard]] task* first_task() const noexcept { return tasks_.first(); }
+  [[nodiscard]] static task* task_after(const task& t) noexcept { return task_list<&task::peers>::after(t); }
+  [[nodiscard]] const task* lease() const noexcept { return lease_; }
+  [[nodiscard]] std::uint64_t fence_of(const task& t) const noexcept { return lease_ == &t ? fence_ : 0; }
+
+  // Whether an unfinished task, a pause or a hold needs the key.
+  [[nodiscard]] bool in_use() const noexcept { return depth_ != 0 || arriving != 0 || paused_ || hold_; }
+
+  // How many of its tasks are `ready`: the one that the lease would go to, and all parallel ones in line; of those
+  // only the first while the key is held.
+  [[nodiscard]] std::uint32_t ready() noexcept {
+    if (paused_) return 0;
+    const std::uint32_t parallel = hold_ ? (first_of(parallel_) != nullptr) : parallel_.size;
+    return parallel + (next_leased() != nullptr);
+  }
+
+  // Whether a task in line is `ready`: see ready().
+  [[nodiscard]] bool is_ready(const task& t) noexcept {
+    if (paused_) return false;
+    if (t.policy != policy::parallel) return next_leased() == &t;
+    return hold_ ? first_of(parallel_) == &t : true;
+  }
+
+  // Set and read by whoever holds the shard's lock.
+  std::uint32_t references = 0;  // tasks that name this slot, wherever they are
+  std::uint32_t dead = 0;        // of these, dead ones in the store
+  std::uint32_t arriving = 0;    // let in, their callable is being moved
+  std::uint32_t counted_ready = 0;  // ready(), as last added to the shard's gauge
+  bool queued = false;   // in the ready queue, or on the way into or out of it: whoever takes it out will look here
+  bool just_queued = false;  // queued by the visit that is under way
+  bool has_key = false;      // it is a keyed_slot
+  bool in_table = false;
+  bool counted_in_use = false;  // in_use(), as last added to the shard's gauge
+  bool counted_held = false;
+
+  // Guarded by the lock of the ready queue.
+  key_slot* ready_previous = nullptr;
+  key_slot* ready_next = nullptr;
+  bool in_ready_queue = false;
+
+ private:
+  // The parallel or the exclusive tasks in line.
+  struct line {
+    task_list<&task::line> fifo;  // in id order: never passed over
+    task_heap<by_turn> again;     // came back: retried, delayed, redriven
+    task_heap<by_turn> parked;    // of those, the ones that a hold keeps back
+    std::uint32_t size = 0;
+  };
+
+  static bool goes_before(const task& a, const task& b) noexcept {
+    const bool a_retries = a.again && a.retried;
+    const bool b_retries = b.again && b.retried;
+    if (a_retries != b_retries) return a_retries;
+    if (a_retries) return by_turn::before(a, b);
+    const std::uint64_t a_rank = a.again ? a.rank : a.id;
+    const std::uint64_t b_rank = b.again ? b.rank : b.id;
+    if (a_rank != b_rank) return a_rank < b_rank;
+    return a.again != b.again ? b.again : a.id < b.id;
+  }
+
+  [[nodiscard]] bool kept_back(const task& t) const noexcept { return hold_ && t.id > *hold_; }
+
+  // Whom the lease would go to: the first of the ordered, if it is the first of all, or the first exclusive one.
+  [[nodiscard]] task* next_leased() noexcept {
+    if (lease_ != nullptr) return nullptr;
+    task* const exclusive = first_of(exclusive_);
+    task* const ordered = tasks_.first();
+    if (ordered == nullptr || ordered->policy != policy::ordered || ordered->place != place::in_line ||
+        kept_back(*ordered))
+      return exclusive;
+    return exclusive == nullptr || goes_before(*ordered, *exclusive) ? ordered : exclusive;
+  }
+
+  // The first of a line that the hold allows. What it keeps back is parked once, so the cost is amortised.
+  [[nodiscard]] task* first_of(line& l) noexcept {
+    task* back = l.again.first();
+    while (back != nullptr && kept_back(*back)) {
+      l.again.remove(*back);
+      l.parked.insert(*back);
+      back = l.again.first();
+    }
+    task* const fresh = l.fifo.first();
+    if (fresh == nullptr || kept_back(*fresh)) return back;
+    return back != nullptr && goes_before(*back, *fresh) ? back : fresh;
+  }
+
+  [[nodiscard]] line& line_of(const task& t) noexcept {
+    return t.policy == policy::exclusive ? exclusive_ : parallel_;
+  }
+
+  void enter_fifo(task& t) noexcept {
+    t.place = place::in_line;
+    t.again = false;
+    if (t.policy == policy::ordered) return;
+    line& l = line_of(t);
+    ++l.size;
+    l.fifo.push_back(t);
+  }
+  void enter_again(task& t) noexcept {
+    t.place = place::in_line;
+    t.again = true;
+    if (t.policy == policy::ordered) return;
+    line& l = line_of(t);
+    ++l.size;
+    l.again.insert(t);
+  }
+  void leave_line(task& t) noexcept {
+    if (t.policy == policy::ordered) return;
+    line& l = line_of(t);
+    --l.size;
+    if (!t.again) {
+      l.fifo.remove(t);
+    } else if (l.parked.first() == &t) {
+      l.parked.remove(t);
+    } else {
+      l.again.remove(t);  // or it is inside `parked`: but for the first, a heap does not know its tasks
+    }
+  }
+  void give_up_lease(const task& t) noexcept {
+    if (lease_ == &t) lease_ = nullptr;
+  }
+
+  void hold_changed() noexcept {
+    hold_ = evicted_holder_;
+    if (holders_ != nullptr && (!hold_ || holders_->id < *hold_)) hold_ = holders_->id;
+    exclusive_.again.merge(exclusive_.parked);
+    parallel_.again.merge(parallel_.parked);
+  }
+
+  task_list<&task::peers> tasks_;
+  line exclusive_;
+  line parallel_;
+  task* lease_ = nullptr;
+  std::uint64_t fence_ = 0;
+  task* holders_ = nullptr;  // by id; dead ones in the store, and redriven ones that have not succeeded yet
+  std::optional<std::uint64_t> hold_;
+  std::optional<std::uint64_t> evicted_holder_;
+  std::uint64_t hash_;
+  std::uint32_t depth_ = 0;
+  bool paused_ = false;
+};
+
+}  // namespace turnkey::inline v1::detail

@@ -1,0 +1,515 @@
+// The engine with the type of its keys: looking keys up, taking tasks in, and telling the observer.
+#pragma once
+
+#include <turnkey/detail/callable.hpp>
+#include <turnkey/detail/ending.hpp>
+#include <turnkey/detail/keyed_slot.hpp>
+#include <turnkey/detail/undo.hpp>
+#include <turnkey/detail/validate.hpp>
+#include <turnkey/detail/visit.hpp>
+#include <turnkey/options.hpp>
+#include <turnkey/task_record.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace turnkey::inline v1::detail {
+
+template <class Key, class Hash, class KeyEqual>
+class keyed_engine final : public engine {
+ public:
+  using slot_type = keyed_slot<Key>;
+
+  keyed_engine(const options<Key>& options, const engine_settings& settings, std::unique_ptr<erased_executor> executor,
+               Hash hash, KeyEqual equal)
+      : engine(settings, std::move(executor)),
+        options_(options),
+        hash_(std::move(hash)),
+        equal_(std::move(equal)) {}
+  ~keyed_engine() override { bury(); }
+
+  [[nodiscard]] const options<Key>& set() const noexcept { return options_; }
+
+  // ---- taking tasks in
+
+  // Takes a task in, or says why not. `K` is `const Key`, or `Key` when it may be moved from; null: no key.
+  template <class K, class F>
+  submit_result take(K* key, const task_options& wishes, F&& callback) {
+    using callable = std::decay_t<F>;
+    check_callback<callable>();
+    if (const auto flaw = refuse(key != nullptr, wishes, callback)) return refused(*flaw);
+
+    arrival a{.ops = &ops_of<callable>, .policy = policy_for(key != nullptr, wishes)};
+    a.delay = wishes.delay;
+    a.retry = wishes.retry ? &*wishes.retry : nullptr;
+    a.may_rest = may_postpone<callable>();
+    return take_in(key, a, [&](void* to) { ::new (to) callable(std::forward<F>(callback)); });
+  }
+
+  // Takes a task in that another scheduler handed back. `record` is empty afterwards, unless it was refused.
+  submit_result take(task_record<Key>& record) {
+    task& old = *record.task_;
+    const Key* const key = record.key();
+    arrival a{.ops = old.ops, .policy = policy_for(key != nullptr, {.policy = old.policy})};
+    std::optional<retry_policy> own;
+    if (old.extra_offset != 0 && extra_of(old).has_retry) own = extra_of(old).retry;
+    a.retry = own ? &*own : nullptr;
+    a.may_rest = true;
+    const submit_result taken = take_in(key, a, [&](void* to) { old.ops->move(callable_of(old), to); });
+    if (taken) task_record<Key>(std::move(record));
+    return taken;
+  }
+
+  // ---- keys and the dead
+
+  std::size_t cancel_key(const Key& key) {
+    const std::uint64_t hash = hash_of(key);
+    return this->cancel_each(this->shard_of_hash(hash), [&](shard& s, auto cancel) {
+      key_slot* const slot = find(s, hash, key);
+      if (slot == nullptr) return;
+      for (task* t = slot->first_task(); t != nullptr;) {
+        task* const next = key_slot::task_after(*t);
+        cancel(*t);
+        t = next;
+      }
+    });
+  }
+
+  bool release_key(const Key& key) {
+    const std::uint64_t hash = hash_of(key);
+    visit v(*this, this->shard_of_hash(hash));
+    key_slot* const slot = find(v.here(), hash, key);
+    if (slot == nullptr || !slot->release()) return false;
+    v.changed(*slot);
+    return true;
+  }
+
+  // A predicate for each_dead(): the dead tasks of one key.
+  [[nodiscard]] auto dead_of(const Key& key) const noexcept {
+    return [this, &key](const task& t) {
+      const Key* const other = key_of<Key>(*t.slot);
+      return other != nullptr && equal_(*other, key);
+    };
+  }
+  [[nodiscard]] shard& shard_of(const Key& key) { return this->shard_of_hash(hash_of(key)); }
+
+  [[nodiscard]] std::vector<dead_task<Key>> list_dead() {
+    struct found {
+      dead_task<Key> dead;
+      std::uint64_t number;
+    };
+    std::vector<listed<found>> all;
+    std::array<std::size_t, engine::shard_count + 1> ends{};
+    for (std::uint32_t i = 0; i != engine::shard_count; ++i) {
+      list(this->shard_number(i), all, [](shard& s, auto note) {
+        for (task* t = s.dead.first(); t != nullptr; t = s.dead.after(*t))
+          note(*t->slot, found{{.id = task_id{t->id},
+                                .key = {},
+                                .policy = t->policy,
+                                .attempts = t->attempts,
+                                .submitted = t->submitted,
+                                .died = t->when,
+                                .error = failure{t->reason, t->error}},
+                               t->last.number});
+      });
+      ends[i + 1] = all.size();
+    }
+    // Oldest first: the shards' lists are, so they are merged.
+    std::vector<dead_task<Key>> merged;
+    merged.reserve(all.size());
+    auto at = ends;
+    while (merged.size() != all.size()) {
+      listed<found>* oldest = nullptr;
+      std::size_t from = 0;
+      for (std::size_t i = 0; i != engine::shard_count; ++i) {
+        if (at[i] == ends[i + 1] || (oldest != nullptr && all[at[i]].found.number > oldest->found.number)) continue;
+        oldest = &all[at[i]];
+        from = i;
+      }
+      ++at[from];
+      oldest->found.dead.key = std::move(oldest->key);
+      merged.push_back(std::move(oldest->found.dead));
+    }
+    return merged;
+  }
+
+  [[nodiscard]] std::vector<Key> list_held() {
+    struct nothing {};
+    std::vector<listed<nothing>> all;
+    for (std::uint32_t i = 0; i != engine::shard_count; ++i)
+      list(this->shard_number(i), all, [](shard& s, auto note) {
+        s.slots.for_each([&](key_slot& slot) {
+          if (slot.held_by()) note(slot, nothing{});
+        });
+      });
+    std::vector<Key> keys;
+    keys.reserve(all.size());
+    for (auto& each : all) keys.push_back(std::move(*each.key));
+    return keys;
+  }
+
+  [[nodiscard]] task_records<Key> stop_all() noexcept { return task_records<Key>(*this, this->stop()); }
+
+ private:
+  // What is known of a task before it has memory.
+  struct arrival {
+    const callable_ops* ops;
+    turnkey::policy policy;
+    duration delay{};
+    const retry_policy* retry = nullptr;  // its own
+    bool may_rest = false;                // its callback may postpone
+  };
+
+  [[nodiscard]] std::uint64_t hash_of(const Key& key) const {
+    return mixed(static_cast<std::uint64_t>(hash_(key)) + 0x9e3779b97f4a7c15U);
+  }
+
+  [[nodiscard]] key_slot* find(shard& s, std::uint64_t hash, const Key& key) const {
+    return s.slots.find(hash, [&](const key_slot& slot) { return equal_(static_cast<const slot_type&>(slot).key, key); });
+  }
+
+  // ---- a submit, step by step
+
+  template <class C>
+  [[nodiscard]] std::optional<reject_reason> refuse(bool has_key, const task_options& wishes, const C& callback) const {
+    if (is_empty(callback)) return reject_reason::empty_callback;
+    if (!flaw_of(wishes).empty()) return reject_reason::invalid_options;
+    if (!has_key && wishes.policy && *wishes.policy != policy::parallel) return reject_reason::needs_key;
+    return {};
+  }
+
+  submit_result refused(reject_reason reason) noexcept {
+    shard& s = this->shard_number(0);
+    lock lock(s.mutex);
+    ++s.counts.rejected;
+    return reason;
+  }
+
+  [[nodiscard]] turnkey::policy policy_for(bool has_key, const task_options& wishes) const noexcept {
+    if (!has_key) return policy::parallel;
+    return options_.policy_override.value_or(wishes.policy.value_or(options_.default_policy));
+  }
+
+  // Everything that may fail happens before anything has changed, or is undone.
+  template <class K, class Construct>
+  submit_result take_in(K* key, const arrival& a, Construct construct) {
+    const std::uint64_t hash = key != nullptr ? hash_of(*key) : 0;
+    const std::uint32_t attempts = a.retry != nullptr ? a.retry->max_attempts : this->retry_attempts();
+    this->prepare(a.may_rest || a.delay > duration::zero() || attempts > 1 || this->settings().executor_may_refuse);
+    if (this->settings().max_pending && !this->reserve_pending()) return refused(reject_reason::full);
+    undo pending([this] {
+      if (this->settings().max_pending) this->unreserve_pending();
+    });
+
+    const bool extra = a.retry != nullptr ||
+                       (a.policy != policy::parallel && this->settings().dead_action == dead_action::hold_key);
+    const block layout = block::of(a.ops->size, a.ops->align, extra);
+    shard& s = this->shard_of_hash(hash);
+    seat<K> to{key, hash, layout, shard::pool_of(layout)};
+    if (to.pool == shard::from_heap) to.memory = engine::new_heap_block(layout);
+    undo heap([&to] {
+      if (to.pool == shard::from_heap) free_memory(to);
+    });
+
+    // A plain callable moves in under the lock: that is copying bytes. The clock is read before, where it is ours.
+    if (a.ops->plain && this->settings().time == nullptr) {
+      const time_point now = this->now();
+      visit v(*this, s);
+      if (const auto reason = find_seat(v, to)) return refused_in(v, *reason);
+      task& t = build(to, a);
+      construct(callable_of(t));
+      this->accept(v, t, *to.slot, now, a.delay);
+      heap.forget();
+      pending.forget();
+      return task_id{t.id};
+    }
+
+    {
+      visit v(*this, s);
+      if (const auto reason = find_seat(v, to)) return refused_in(v, *reason);
+      ++to.slot->arriving;
+      ++s.arriving;
+      v.changed(*to.slot);
+    }
+    undo arriving([&] {
+      visit v(*this, s);
+      leave_seat(v, to);
+      if (to.pool != shard::from_heap) s.blocks[to.pool].give(to.memory);
+      v.changed(*to.slot);
+    });
+    task& t = build(to, a);
+    undo built([&t] { t.~task(); });
+    construct(callable_of(t));  // may throw
+    const time_point now = this->now();
+    {
+      visit v(*this, s);
+      if (!s.emptied) {
+        arriving.forget();
+        built.forget();
+        heap.forget();
+        pending.forget();
+        leave_seat(v, to);
+        this->accept(v, t, *to.slot, now, a.delay);
+        return task_id{t.id};
+      }
+    }
+    engine::spend(t);  // stop() ran on this very thread, while the callable was moved
+    return reject_reason::closed;
+  }
+
+  // Where a new task will be.
+  template <class K>
+  struct seat {
+    K* key;
+    std::uint64_t hash;
+    block layout;
+    std::uint8_t pool;
+    void* memory = nullptr;
+    key_slot* slot = nullptr;
+  };
+
+  // Under the lock, which it may let go of and take again: a slot, memory and an id for the task, or a refusal.
+  //   Throws   std::bad_alloc; what comparing or moving a key throws. Nothing has changed then.
+  template <class K>
+  std::optional<reject_reason> find_seat(visit& v, seat<K>& to) {
+    shard& s = v.here();
+    std::optional<Key> copy;
+    bool follow_up = false;
+    while (true) {
+      if (s.stopped) return reject_reason::closed;
+      if (s.closed && !follow_up) {
+        v.pause([&] { follow_up = this->in_callback(); });
+        if (!follow_up) return reject_reason::closed;
+        continue;
+      }
+      to.slot = to.key == nullptr ? &this->keyless() : find(s, to.hash, *to.key);
+      if (to.slot != nullptr || copy || !copies_outside<K>) break;
+      // A key that must be copied is copied without the lock, which others may have used meanwhile.
+      if constexpr (copies_outside<K>) v.pause([&] { copy.emplace(*to.key); });
+    }
+    if (to.slot != nullptr && options_.max_pending_per_key && to.slot->has_key &&
+        to.slot->depth() + to.slot->arriving >= *options_.max_pending_per_key)
+      return reject_reason::key_full;
+    s.ids.reserve();
+    if (to.pool != shard::from_heap) to.memory = s.blocks[to.pool].take();
+    if (to.slot != nullptr) return {};
+    undo memory([&] {
+      if (to.pool != shard::from_heap) s.blocks[to.pool].give(to.memory);
+    });
+    s.slots.reserve();
+    void* const cell = s.slot_cells.take();
+    undo cell_taken([&] { s.slot_cells.give(cell); });
+    if constexpr (copies_outside<K>) {
+      to.slot = ::new (cell) slot_type(to.hash, std::move(*copy));
+    } else {
+      to.slot = ::new (cell) slot_type(to.hash, std::forward<K>(*to.key));
+    }
+    cell_taken.forget();
+    memory.forget();
+    s.slots.insert(*to.slot);
+    to.slot->in_table = true;
+    return {};
+  }
+
+  template <class K>
+  static constexpr bool copies_outside = std::is_const_v<K> && !std::is_trivially_copyable_v<Key>;
+
+  template <class K>
+  static task& build(const seat<K>& to, const arrival& a) noexcept {
+    auto& t = *::new (to.memory) task(*a.ops, a.policy, to.pool);
+    t.extra_offset = to.layout.extra_offset;
+    if (t.extra_offset != 0) {
+      auto& extra = *::new (static_cast<std::byte*>(to.memory) + t.extra_offset) task_extra;
+      extra.has_retry = a.retry != nullptr;
+      if (extra.has_retry) extra.retry = *a.retry;
+    }
+    return t;
+  }
+
+  template <class K>
+  static void leave_seat(visit& v, const seat<K>& to) noexcept {
+    --to.slot->arriving;
+    --v.here().arriving;
+  }
+
+  template <class K>
+  static void free_memory(const seat<K>& to) noexcept {
+    engine::free_heap_block(::new (to.memory) heap_block{nullptr, to.layout.align});
+  }
+
+  static submit_result refused_in(visit& v, reject_reason reason) noexcept {
+    ++v.here().counts.rejected;
+    return reason;
+  }
+
+  // ---- listing
+
+  template <class Found>
+  struct listed {
+    std::optional<Key> key;
+    Found found;
+  };
+
+  // Collects what `each` notes in a shard. Keys are copied outside the lock; what names them is kept meanwhile.
+  template <class Found, class Each>
+  void list(shard& s, std::vector<listed<Found>>& all, Each each) {
+    std::vector<key_slot*> slots;
+    const std::size_t before = all.size();
+    for (std::size_t room = 16;; room *= 2) {
+      all.reserve(before + room);
+      slots.reserve(room);
+      visit v(*this, s);
+      bool fits = true;
+      each(s, [&](key_slot& slot, Found&& found) {
+        fits = fits && slots.size() < room;
+        if (!fits) return;
+        ++slot.references;
+        slots.push_back(&slot);
+        all.push_back({{}, std::move(found)});
+      });
+      if (fits) break;
+      unpin(v, slots);
+      v.leave();
+      while (all.size() != before) all.pop_back();
+    }
+    undo pinned([&] {
+      visit v(*this, s);
+      unpin(v, slots);
+    });
+    for (std::size_t i = 0; i != slots.size(); ++i)
+      if (const Key* const key = key_of<Key>(*slots[i])) all[before + i].key.emplace(*key);
+  }
+  static void unpin(visit& v, std::vector<key_slot*>& slots) noexcept {
+    for (key_slot* slot : slots) {
+      --slot->references;
+      v.changed(*slot);
+    }
+    slots.clear();
+  }
+
+  // ---- what the engine asks of the one who knows the keys
+
+  void publish(const raw_event& e) noexcept override { options_.observer(typed(e)); }
+
+  void publish_evicted(const raw_event& e, task& t) noexcept override {
+    t.owners = 1;
+    t.left_as = task_state::dead;
+    task_record<Key> record(*this, t);
+    event<Key> typed_event = typed(e);
+    typed_event.record = &record;
+    options_.observer(typed_event);
+    if (!record) return;  // taken: its new owner disposes of it
+    t.owners = 0;
+    record.task_ = nullptr;
+  }
+
+  static event<Key> typed(const raw_event& e) noexcept {
+    return {.kind = e.kind,
+            .number = e.number,
+            .id = e.id,
+            .key = e.slot != nullptr ? key_of<Key>(*e.slot) : nullptr,
+            .policy = e.policy,
+            .attempt = e.attempt,
+            .fence = e.fence,
+            .time = e.time,
+            .due = e.due,
+            .error = e.error ? &*e.error : nullptr};
+  }
+
+  void destroy_slot(key_slot& slot) noexcept override { std::destroy_at(static_cast<slot_type*>(&slot)); }
+
+  const options<Key> options_;
+  const Hash hash_;
+  const KeyEqual equal_;
+};
+
+// ---- what the scheduler's constructor needs
+
+template <class Key>
+engine_settings settings_of(const options<Key>& o, bool executor_may_refuse) {
+  return {.retry = o.retry,
+          .max_in_flight = o.max_in_flight,
+          .max_pending = o.max_pending,
+          .turn_budget = o.turn_budget,
+          .turn_time = o.turn_time,
+          .max_dead = o.max_dead,
+          .dead_action = o.dead_action,
+          .time = o.time,
+          .seed = o.jitter_seed ? *o.jitter_seed : static_cast<std::uint64_t>(clock::now().time_since_epoch().count()),
+          .first_fence = o.first_fence,
+          .observed = static_cast<bool>(o.observer),
+          .keys_need_destruction = !std::is_trivially_destructible_v<Key>,
+          .executor_may_refuse = executor_may_refuse,
+          .slot_size = sizeof(keyed_slot<Key>)};
+}
+
+// An executor behind a virtual call. `E` is a reference for one that cannot be copied.
+template <class E>
+class held_executor final : public erased_executor {
+ public:
+  template <class From>
+  explicit held_executor(From&& from) : executor_(std::forward<From>(from)) {}
+
+  bool offer(work permit) override {
+    using answer = decltype(executor_(std::move(permit)));
+    if constexpr (std::is_void_v<answer>) {
+      executor_(std::move(permit));
+      return true;
+    } else if constexpr (std::is_convertible_v<answer, bool>) {
+      return static_cast<bool>(executor_(std::move(permit)));
+    } else {
+      static_cast<void>(executor_(std::move(permit)));
+      return true;
+    }
+  }
+
+ private:
+  E executor_;
+};
+
+template <class E>
+std::unique_ptr<erased_executor> erase_executor(E&& executor) {
+  using plain = std::remove_cvref_t<E>;
+  if constexpr (!std::is_lvalue_reference_v<E>) {
+    static_assert(std::move_constructible<plain>,
+                  "turnkey: an executor given as an rvalue is moved in; give one that cannot move as an lvalue");
+    return std::make_unique<held_executor<plain>>(std::move(executor));
+  } else if constexpr (std::copy_constructible<plain>) {
+    return std::make_unique<held_executor<plain>>(executor);
+  } else {
+    return std::make_unique<held_executor<E>>(executor);
+  }
+}
+
+template <class Key>
+[[noreturn]] void throw_rejected(reject_reason reason, const task_options& wishes, const options<Key>& set) {
+  std::string what = std::string("turnkey: submit refused (") + to_string(reason) + "): ";
+  switch (reason) {
+    case reject_reason::closed: what += "close() or stop() came first"; break;
+    case reject_reason::full:
+      what += "max_pending = " + std::to_string(set.max_pending.value_or(0)) +
+              " tasks are unfinished; submit_for() waits for room";
+      break;
+    case reject_reason::key_full:
+      what += "max_pending_per_key = " + std::to_string(set.max_pending_per_key.value_or(0)) +
+              " tasks of this key are unfinished; submit_for() waits for room";
+      break;
+    case reject_reason::needs_key:
+      what += std::string("policy is ") + to_string(wishes.policy.value_or(policy::parallel)) +
+              "; without a key only parallel makes sense";
+      break;
+    case reject_reason::invalid_options: what += "task option " + flaw_of(wishes); break;
+    case reject_reason::empty_callback: what += "the callback is null or an empty function wrapper"; break;
+  }
+  throw rejected(reason, what);
+}
+
+}  // namespace turnkey::inline v1::detail

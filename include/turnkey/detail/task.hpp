@@ -1,0 +1,139 @@
+// The thing that travels: one accepted task, its links, and its callable behind them in the same block. It knows
+// nothing of rules; all fields are guarded by the lock of its key's shard, apart from those of the callable, which
+// belong to the worker while the task runs.
+#pragma once
+
+#include <turnkey/detail/config.hpp>
+#include <turnkey/event.hpp>
+#include <turnkey/inspect.hpp>
+#include <turnkey/outcome.hpp>
+#include <turnkey/policy.hpp>
+#include <turnkey/retry_policy.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <stop_token>
+
+namespace turnkey::inline v1 {
+class attempt;
+
+namespace detail {
+
+class key_slot;
+struct task;
+
+// Where a task is.
+enum class place : std::uint8_t {
+  in_line,    // in its key's slot: waiting or ready
+  running,    // with a worker
+  resting,    // in its shard's timer heap
+  dead,       // in its shard's list of dead tasks
+  leaving,    // in no room: its callable is being destroyed and its observers are being told
+  withdrawn,  // in the list that stop() returned
+};
+
+// What is known of a callable's type.
+struct callable_ops {
+  outcome (*invoke)(void* callable, attempt& attempt);
+  void (*move)(void* from, void* to);               // constructs `*to`; `*from` stays to be destroyed
+  void (*destroy)(void* callable) noexcept;         // null: nothing to do
+  std::size_t size;
+  std::size_t align;
+  bool plain;  // moving it is copying its bytes, destroying it is nothing
+};
+
+// A place in a list: two neighbours.
+struct list_links {
+  task* previous;
+  task* next;
+};
+
+// A place in a heap; see task_heap.
+struct heap_links {
+  task* parent;
+  task* left;
+  task* right;
+};
+
+// What is told of a task that is leaving.
+struct farewell {
+  task* next;  // of those that leave together
+  std::uint64_t number;
+  event_kind kind;
+};
+
+struct task {
+  task(const callable_ops& operations, turnkey::policy how, std::uint8_t from_pool) noexcept
+      : ops(&operations), policy(how), pool(from_pool) {}
+  task(const task&) = delete;
+  task& operator=(const task&) = delete;
+
+  const callable_ops* ops;
+  std::uint64_t id = 0;
+  key_slot* slot = nullptr;
+
+  list_links peers{};  // all unfinished tasks of the key in id order; all dead or withdrawn ones of the shard
+  union {
+    list_links line{};  // in_line: in the fifo of its policy, unless `again`
+    heap_links heap;    // resting: in the shard's timers; in_line and `again`: in the again-heap of its policy
+    farewell last;      // leaving: what its observers are told; dead: `number` orders the dead of all shards
+    std::byte record[sizeof(heap_links)];  // withdrawn: the task_record that stop() made of it
+  };
+  // resting: due then. in_line: the order in the again-heap. running: since. dead: died then.
+  union {
+    time_point when{};
+    std::uint64_t rank;
+  };
+  time_point submitted{};
+  std::exception_ptr error;                           // dead: what it died of
+  std::stop_source stop{std::nostopstate};            // running: made when the callback asks for a token
+
+  std::uint32_t failed = 0;  // attempts that failed in this life
+  std::uint32_t postponed = 0;
+  std::uint32_t attempts = 0;  // attempts that began in this life
+
+  turnkey::policy policy;
+  detail::place place = detail::place::in_line;
+  std::uint8_t pool;  // of its shard's pools, the one that its block came from
+  std::uint8_t heap_rank = 0;
+  bool again : 1 = false;        // in_line: in the again-heap, not in the fifo
+  bool retried : 1 = false;      // has run before in this life: in the again-heap by due time, else by rank
+  bool holder : 1 = false;       // died while its key holds; stays set until rule 5.3 ends the hold
+  bool spent : 1 = false;        // its callable has been destroyed
+  bool cancelled : 1 = false;    // while running: it never starts again
+  bool signalled : 1 = false;    // running: its stop token says stop
+  failure_reason reason = failure_reason::asked;  // dead: with `error`
+  task_state left_as = task_state::waiting;       // withdrawn: its state when stop() came
+  std::uint8_t owners = 0;                        // outside the engine: a record, the list of stop()
+  std::uint32_t extra_offset = 0;                 // where a task_extra stands behind the callable; 0: none
+};
+
+// What few tasks carry: behind the callable, in the same block.
+struct task_extra {
+  retry_policy retry = never_retry;  // its own, when `has_retry`
+  bool has_retry = false;
+  task* next_holder = nullptr;  // while `holder`: the next of the key, by id
+};
+
+constexpr std::size_t rounded_up(std::size_t size, std::size_t align) noexcept {
+  return (size + align - 1) / align * align;
+}
+
+constexpr std::size_t callable_offset(std::size_t align) noexcept { return rounded_up(sizeof(task), align); }
+
+constexpr std::size_t offset_of_extra(std::size_t size, std::size_t align) noexcept {
+  return rounded_up(callable_offset(align) + size, alignof(task_extra));
+}
+
+inline void* callable_of(task& t) noexcept {
+  return reinterpret_cast<std::byte*>(&t) + callable_offset(t.ops->align);
+}
+
+inline task_extra& extra_of(task& t) noexcept {
+  TURNKEY_ASSERT(t.extra_offset != 0, "only some tasks carry an extra");
+  return *reinterpret_cast<task_extra*>(reinterpret_cast<std::byte*>(&t) + t.extra_offset);
+}
+
+}  // namespace detail
+}  // namespace turnkey::inline v1

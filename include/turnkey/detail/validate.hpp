@@ -1,0 +1,65 @@
+// What options make no sense, in words: which option, which value, what would be right.
+#pragma once
+
+#include <turnkey/options.hpp>
+#include <turnkey/retry_policy.hpp>
+
+#include <stdexcept>
+#include <string>
+
+namespace turnkey::inline v1::detail {
+
+inline std::string flaw(const char* option, const std::string& value, const char* right) {
+  return std::string(option) + " is " + value + "; " + right;
+}
+
+inline std::string in_words(duration d) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::nanoseconds>(d).count()) + " ns";
+}
+
+// Empty when all is well.
+inline std::string flaw_of(const retry_policy& r) {
+  if (r.max_attempts == 0) return flaw("retry.max_attempts", "0", "it counts all attempts: 1 or more");
+  if (r.initial_delay < duration::zero())
+    return flaw("retry.initial_delay", in_words(r.initial_delay), "it must not be negative");
+  if (!(r.multiplier >= 1)) return flaw("retry.multiplier", std::to_string(r.multiplier), "it must be 1 or more");
+  if (r.max_delay < duration::zero()) return flaw("retry.max_delay", in_words(r.max_delay), "it must not be negative");
+  if (!(r.jitter >= 0 && r.jitter <= 1)) return flaw("retry.jitter", std::to_string(r.jitter), "it is from 0 to 1");
+  return {};
+}
+
+inline std::string flaw_of(policy p, const char* option) {
+  if (p <= policy::ordered) return {};
+  return flaw(option, std::to_string(static_cast<unsigned>(p)), "it is parallel, exclusive or ordered");
+}
+
+inline std::string flaw_of(const task_options& o) {
+  if (o.policy && *o.policy > policy::ordered) return flaw_of(*o.policy, "policy");
+  return o.retry ? flaw_of(*o.retry) : std::string();
+}
+
+template <class Key>
+std::string flaw_of(const options<Key>& o) {
+  constexpr auto not_none = "leave it unset for no limit";
+  if (auto f = flaw_of(o.default_policy, "default_policy"); !f.empty()) return f;
+  if (o.policy_override)
+    if (auto f = flaw_of(*o.policy_override, "policy_override"); !f.empty()) return f;
+  if (o.retry)
+    if (auto f = flaw_of(*o.retry); !f.empty()) return f;
+  if (o.max_in_flight && *o.max_in_flight == 0) return flaw("max_in_flight", "0", not_none);
+  if (o.max_pending && *o.max_pending == 0) return flaw("max_pending", "0", not_none);
+  if (o.max_pending_per_key && *o.max_pending_per_key == 0) return flaw("max_pending_per_key", "0", not_none);
+  if (o.turn_budget == 0) return flaw("turn_budget", "0", "a turn starts at least 1 task");
+  if (o.turn_time < duration::zero()) return flaw("turn_time", in_words(o.turn_time), "it must not be negative");
+  if (o.dead_action > dead_action::hold_key)
+    return flaw("dead_action", std::to_string(static_cast<unsigned>(o.dead_action)), "it is release or hold_key");
+  if (o.first_fence == 0) return flaw("first_fence", "0", "0 means no lease: 1 or more");
+  return {};
+}
+
+template <class Key>
+void check(const options<Key>& o) {
+  if (const std::string f = flaw_of(o); !f.empty()) throw std::invalid_argument("turnkey: option " + f);
+}
+
+}  // namespace turnkey::inline v1::detail

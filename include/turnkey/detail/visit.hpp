@@ -1,0 +1,290 @@
+// One visit to a shard: what is done under its lock, and, once the lock is gone, what follows from it: observers are
+// told, callables destroyed, the alarm set, waiters woken, lines pushed, permits offered. Every change of a task goes
+// through a visit, so none of these is ever forgotten.
+#pragma once
+
+#include <turnkey/detail/engine.hpp>
+
+#include <cstddef>
+#include <new>
+#include <optional>
+#include <utility>
+
+namespace turnkey::inline v1::detail {
+
+class visit {
+ public:
+  visit(engine& engine, shard& shard) noexcept TURNKEY_NO_ANALYSIS : engine_(engine), shard_(shard) {
+    shard_.mutex.lock();
+  }
+  ~visit() { leave(); }
+  visit(const visit&) = delete;
+  visit& operator=(const visit&) = delete;
+
+  [[nodiscard]] shard& here() noexcept { return shard_; }
+
+  // Must be called after every change of a slot: counts it, queues it when it may start something, lets it go when
+  // nothing needs it.
+  void changed(key_slot& slot) noexcept {
+    const std::uint32_t ready = slot.ready();
+    shard_.counts.ready += ready;
+    shard_.counts.ready -= std::exchange(slot.counted_ready, ready);
+    if (ready != 0 && !slot.queued && !shard_.stopped) queue(slot);
+    if (&slot == &engine_.keyless()) return;
+    const bool in_use = slot.in_use();
+    const bool held = slot.held_by().has_value();
+    shard_.counts.keys += in_use;
+    shard_.counts.keys -= std::exchange(slot.counted_in_use, in_use);
+    shard_.counts.held_keys += held;
+    shard_.counts.held_keys -= std::exchange(slot.counted_held, held);
+    if (unneeded(slot)) let_go(slot);
+  }
+
+  // `t`, a finished task, is told of and destroyed once the lock is gone.
+  void depart(task& t, event_kind kind) noexcept {
+    t.place = place::leaving;
+    shard_.ids.erase(t);
+    ++shard_.busy;
+    t.last = {nullptr, shard_.next_event++, kind};
+    (leaving_ != nullptr ? last_leaving_->last.next : leaving_) = &t;
+    last_leaving_ = &t;
+  }
+
+  // The same for one that nobody must be told of and whose callable is gone: at once. changed() must follow.
+  void vanish(task& t) noexcept {
+    shard_.ids.erase(t);
+    free(t);
+  }
+
+  // A withdrawn task that nobody owns any more.
+  void release(task& t) noexcept {
+    key_slot& slot = *t.slot;
+    free(t);
+    if (unneeded(slot)) let_go(slot);
+  }
+
+  // Tells the observer that something happened to `t`, which goes on.
+  void say(event_kind kind, const task& t, std::uint32_t attempt, time_point time, time_point due = {},
+           std::optional<failure> error = {}) noexcept {
+    if (!engine_.settings().observed) return;
+    TURNKEY_ASSERT(said_ != max_said, "a visit has room for what it says");
+    ++t.slot->references;
+    ++shard_.busy;
+    raw_event& e = *new (events_ + said_ * sizeof(raw_event)) raw_event;
+    ++said_;
+    e.kind = kind;
+    e.slot = t.slot;
+    e.number = shard_.next_event++;
+    e.id = task_id{t.id};
+    e.policy = t.policy;
+    e.attempt = attempt;
+    e.fence = t.slot->fence_of(t);
+    e.time = time;
+    e.due = due;
+    e.error = std::move(error);
+  }
+
+  // A resting task enters the timers.
+  void rest_until(task& t, time_point due) noexcept {
+    t.when = due;
+    shard_.timers.insert(t);
+    ++shard_.counts.delayed;
+    if (shard_.timers.first() == &t) due_ = due;
+  }
+
+  void signal(std::stop_source source) noexcept { signal_ = std::move(source); }
+  void drop_error(std::exception_ptr error) noexcept { error_ = std::move(error); }
+  void evict_later() noexcept { evict_ = true; }
+
+  // A task is not unfinished any more.
+  void finished_one() noexcept {
+    --shard_.unfinished;
+    room_ = true;
+    if (engine_.settings().max_pending) engine_.unreserve_pending();
+  }
+
+  // Calls `f` without the lock, before anything has been done under it.
+  template <class F>
+  void pause(F f) TURNKEY_NO_ANALYSIS {
+    shard_.mutex.unlock();
+    left_ = true;  // should `f` throw
+    f();
+    left_ = false;
+    shard_.mutex.lock();
+  }
+
+  // Lets go of the lock and does what follows. Nothing may be asked of the visit afterwards.
+  void leave() noexcept TURNKEY_NO_ANALYSIS {
+    if (left_) return;
+    left_ = true;
+    if (ready_ != nullptr) sort_out_ready();
+    unlock();
+    if (leaving_ != nullptr || said_ != 0 || signal_.stop_possible()) tell_and_destroy();
+    while (heap_blocks_ != nullptr) engine::free_heap_block(std::exchange(heap_blocks_, heap_blocks_->next));
+    error_ = nullptr;
+    if (due_) engine_.alarm_at(*due_);
+    destroy_retired();
+    if (doomed_ != nullptr) engine_.forget(*doomed_);
+    if (many_doomed_) engine_.sweep(shard_);
+    if (notify_) engine_.waiters_.notify();
+    if (evict_) engine_.evict();
+    if (ready_ != nullptr) engine_.push(ready_);
+  }
+
+ private:
+  friend class engine;
+  static constexpr std::size_t max_said = 2;
+
+  [[nodiscard]] raw_event& said(std::size_t i) noexcept {
+    return *std::launder(reinterpret_cast<raw_event*>(events_ + i * sizeof(raw_event)));
+  }
+
+  void queue(key_slot& slot) noexcept {
+    slot.queued = true;
+    slot.just_queued = true;
+    slot.ready_next = nullptr;
+    (ready_ != nullptr ? last_ready_->ready_next : ready_) = &slot;
+    last_ready_ = &slot;
+  }
+
+  // The key is not needed any more. Its memory lives on while a task names it or the ready queue does.
+  void let_go(key_slot& slot) noexcept {
+    if (slot.in_table) {
+      shard_.slots.erase(slot);
+      slot.in_table = false;
+      if (slot.queued && !slot.just_queued) doom(slot);
+    }
+    if (slot.references != 0 || slot.queued) return;
+    if (engine_.settings().keys_need_destruction) {
+      slot.ready_next = retired_;
+      retired_ = &slot;
+    } else {
+      shard_.slot_cells.give(&slot);
+    }
+  }
+
+  // It still stands in the ready queue, or is on its way there: it must come out.
+  void doom(key_slot& slot) noexcept {
+    if (doomed_ != nullptr) {
+      many_doomed_ = true;
+      return;
+    }
+    doomed_ = &slot;
+    ++slot.references;  // whoever takes it out of the queue first must not free it
+  }
+
+  // Of the lines that were to be queued, those stay behind that can start nothing any more.
+  void sort_out_ready() noexcept {
+    key_slot* lines = std::exchange(ready_, nullptr);
+    while (lines != nullptr) {
+      key_slot& slot = *std::exchange(lines, lines->ready_next);
+      slot.just_queued = false;
+      if (slot.counted_ready != 0) {
+        slot.ready_next = nullptr;
+        (ready_ != nullptr ? last_ready_->ready_next : ready_) = &slot;
+        last_ready_ = &slot;
+      } else {
+        slot.queued = false;
+        if (unneeded(slot)) let_go(slot);
+      }
+    }
+  }
+
+  [[nodiscard]] bool unneeded(const key_slot& slot) noexcept {
+    return !slot.in_use() && slot.dead == 0 && &slot != &engine_.keyless();
+  }
+
+  void unlock() noexcept TURNKEY_NO_ANALYSIS {
+    if (shard_.watched_quiet && shard_.quiet()) {
+      shard_.watched_quiet = false;
+      notify_ = true;
+    }
+    if (shard_.watched_settled && shard_.busy == 0 && shard_.arriving == 0) {
+      shard_.watched_settled = false;
+      notify_ = true;
+    }
+    if (shard_.watched_room && room_) {
+      shard_.watched_room = false;
+      notify_ = true;
+    }
+    shard_.mutex.unlock();
+  }
+
+  void free(task& t) noexcept {
+    t.slot->detach(t);
+    const std::uint8_t pool = t.pool;
+    const std::size_t align = t.ops->align;
+    t.~task();
+    if (pool == shard::from_heap) {
+      heap_blocks_ = new (&t) heap_block{heap_blocks_, align};
+    } else {
+      shard_.blocks[pool].give(&t);
+    }
+  }
+
+  void tell_and_destroy() noexcept TURNKEY_NO_ANALYSIS {
+    visitor me;
+    engine_.enter(me);
+    if (signal_.stop_possible()) signal_.request_stop();
+    for (task* t = leaving_; t != nullptr; t = t->last.next) engine_.say_goodbye(*t);
+    for (std::size_t i = 0; i != said_; ++i) engine_.publish(said(i));
+    for (task* t = leaving_; t != nullptr; t = t->last.next) destroy_contents(*t);
+    engine_.leave(me);
+
+    shard_.mutex.lock();
+    while (leaving_ != nullptr) {
+      task& t = *std::exchange(leaving_, leaving_->last.next);
+      --shard_.busy;
+      if (t.owners == 0) {
+        release(t);
+      } else {
+        t.place = place::withdrawn;  // an observer took its record
+      }
+    }
+    for (std::size_t i = 0; i != said_; ++i) {
+      key_slot& slot = *said(i).slot;
+      --slot.references;
+      --shard_.busy;
+      if (unneeded(slot)) let_go(slot);
+    }
+    unlock();
+    for (std::size_t i = 0; i != said_; ++i) said(i).~raw_event();
+  }
+
+  static void destroy_contents(task& t) noexcept {
+    if (t.owners != 0) return;
+    engine::spend(t);
+    t.error = nullptr;
+    t.stop = std::stop_source{std::nostopstate};
+  }
+
+  void destroy_retired() noexcept TURNKEY_NO_ANALYSIS {
+    if (retired_ == nullptr) return;
+    for (key_slot* slot = retired_; slot != nullptr; slot = slot->ready_next) engine_.destroy_slot(*slot);
+    shard_.mutex.lock();
+    while (retired_ != nullptr) shard_.slot_cells.give(std::exchange(retired_, retired_->ready_next));
+    shard_.mutex.unlock();
+  }
+
+  engine& engine_;
+  shard& shard_;
+  bool left_ = false;
+  bool room_ = false;
+  bool notify_ = false;
+  bool evict_ = false;
+  std::size_t said_ = 0;
+  key_slot* ready_ = nullptr;  // lines to push, through ready_next
+  key_slot* last_ready_ = nullptr;
+  key_slot* retired_ = nullptr;  // keys to destroy, through ready_next
+  key_slot* doomed_ = nullptr;
+  bool many_doomed_ = false;
+  task* leaving_ = nullptr;  // through last.next
+  task* last_leaving_ = nullptr;
+  heap_block* heap_blocks_ = nullptr;
+  std::optional<time_point> due_;
+  std::exception_ptr error_;
+  std::stop_source signal_{std::nostopstate};
+  alignas(raw_event) std::byte events_[max_said * sizeof(raw_event)];  // the first `said_` are alive
+};
+
+}  // namespace turnkey::inline v1::detail

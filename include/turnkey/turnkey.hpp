@@ -1,0 +1,46 @@
+// turnkey: a keyed scheduler. Tasks are submitted under a key with a policy and run on the executor that the user
+// already has, so that what belongs together keeps its order or its exclusion, through failures and retries.
+//
+// The house. A header includes only lower floors.
+//
+//   floor  file                       what it is
+//     7    scheduler.hpp              the door: what a user calls, and what each call promises
+//     -    thread_pool.hpp            an executor for those who have none
+//     -    testing.hpp                an executor and a clock that move when told (not included here)
+//     6    detail/keyed_engine.hpp    the engine with the type of its keys: a submit, step by step
+//          detail/ending.hpp          drain, close, stop; what the engine tells of itself
+//          detail/dispatch.hpp        permits, turns, wakes: how tasks get to run
+//          detail/settle.hpp          what becomes of a task after an attempt; cancel, redrive, discard
+//          detail/visit.hpp           one visit to a shard's lock, and what follows from it
+//          detail/engine.hpp          the corridor: all of the above, declared
+//          task_record.hpp            tasks that left unfinished, as values
+//     5    detail/shard.hpp           a lock, and what it guards: keys, tasks, ids, timers, the dead
+//          detail/ready_queue.hpp     the fair order of lines
+//          detail/permits.hpp         which permits are out, and who is inside
+//          detail/alarm.hpp           asks the time source for the earliest wake
+//          detail/waiters.hpp         where drain, stop and submit_for sleep
+//     4    detail/key_slot.hpp        THE HEART: one key's lines, lease and holds; every ordering rule
+//     3    detail/task_list.hpp       a list through links in the tasks
+//          detail/task_heap.hpp       a priority queue through links in the tasks
+//          detail/id_index.hpp        from an id to its task
+//          detail/slot_table.hpp      from a key's hash to its slot
+//     2    detail/task.hpp            the thing that travels
+//          detail/callable.hpp        what is taken for a callback
+//          detail/cell_pool.hpp       memory for things of one size
+//          attempt.hpp                what a callback sees of its attempt
+//     1    options.hpp event.hpp inspect.hpp executor.hpp time_source.hpp retry_policy.hpp outcome.hpp
+//     0    policy.hpp detail/sync.hpp detail/config.hpp
+#pragma once
+
+#include <turnkey/attempt.hpp>
+#include <turnkey/event.hpp>
+#include <turnkey/executor.hpp>
+#include <turnkey/inspect.hpp>
+#include <turnkey/options.hpp>
+#include <turnkey/outcome.hpp>
+#include <turnkey/policy.hpp>
+#include <turnkey/retry_policy.hpp>
+#include <turnkey/scheduler.hpp>
+#include <turnkey/task_record.hpp>
+#include <turnkey/thread_pool.hpp>
+#include <turnkey/time_source.hpp>
