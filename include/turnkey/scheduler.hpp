@@ -233,7 +233,7 @@ class scheduler {
   template <class E>
   static engine_type* make(E&& executor, options<Key> options, Hash hash, KeyEqual equal) {
     detail::check(options);
-    const auto settings = detail::settings_of(options, !std::same_as<std::remove_cvref_t<E>, inline_executor>);
+    const auto settings = detail::settings_of(options, std::same_as<std::remove_cvref_t<E>, inline_executor>);
     return new engine_type(std::move(options), settings, detail::erase_executor(std::forward<E>(executor)),
                            std::move(hash), std::move(equal));
   }

@@ -50,6 +50,14 @@ inline bool engine::in_callback() const noexcept {
 
 // ---- lines and permits
 
+// A permit to hand to the executor, if one is worth it.
+inline offered_permit* engine::next_offer() noexcept {
+  if (settings_.runs_inline) return nullptr;
+  offered_permit* const p = permits_.offer(ready_.startable());
+  if (p != nullptr && permits_.scarce()) permits_scarce_.store(true, std::memory_order_relaxed);
+  return p;
+}
+
 // Lines that may start something take their places in the fair order.
 inline void engine::push(key_slot* lines) noexcept {
   visitor me;
@@ -60,10 +68,11 @@ inline void engine::push(key_slot* lines) noexcept {
       key_slot& line = *std::exchange(lines, lines->ready_next);
       ready_.push(line);
     }
-    permit = permits_.offer(ready_.startable());
-    if (permit == nullptr) return;
-    permits_.enter(me);  // stop() waits for the offer
+    permit = next_offer();
+    if (permit != nullptr) permits_.enter(me);  // stop() waits for the offer
   }
+  if (settings_.runs_inline) serve_here();
+  if (permit == nullptr) return;
   offer(*permit);
   leave(me);
 }
@@ -143,23 +152,42 @@ inline void engine::begin(permit& begun) noexcept {
   auto& p = static_cast<offered_permit&>(begun);
   engine& self = *p.owner;
   worker w;
-  w.me.has_permit = true;
   offered_permit* another;
   {
     lock lock(self.gate_);
     self.permits_.begun(p);
-    // Under an executor that runs inline: the worker above on this stack goes on with it (rule 8.2).
-    if (self.permits_.mine([](const visitor& v) { return v.has_permit; }) != nullptr) return;
-    if (self.ready_.startable() == 0) return;
-    self.permits_.enter(w.me);
-    w.line = &self.ready_.take();
-    another = self.permits_.offer(self.ready_.startable());
+    if (!self.seat(w)) return;
+    another = self.next_offer();
   }
   if (another != nullptr) self.offer(*another);
-  w.began = w.now = self.time_->now();
+  self.serve(w);
+}
+
+// The same under an inline_executor, which needs no permit.
+inline void engine::serve_here() noexcept {
+  worker w;
+  {
+    lock lock(gate_);
+    if (!seat(w)) return;
+  }
+  serve(w);
+}
+
+// Gives a worker its first line; false when nothing is ready, or when there is a worker on this stack already, which
+// goes on with it (rule 8.2).
+inline bool engine::seat(worker& w) noexcept {
+  if (ready_.startable() == 0 || permits_.mine([](const visitor& v) { return v.has_permit; }) != nullptr) return false;
+  w.me.has_permit = true;
+  permits_.enter(w.me);
+  w.line = &ready_.take();
+  return true;
+}
+
+inline void engine::serve(worker& w) noexcept {
+  w.began = w.now = lately();
   do {
-    self.turn(w);
-  } while (self.go_on(w));
+    turn(w);
+  } while (go_on(w));
 }
 
 // After a turn: the next line, or the end of the permit.
@@ -174,7 +202,7 @@ inline bool engine::go_on(worker& w) noexcept {
     over = ready_.startable() == 0;
     if (!over && spent) {
       // The pool's other users get their share: a successor takes over, if one is on its way.
-      another = permits_.offer(ready_.startable());
+      another = next_offer();
       over = another == nullptr && permits_.out() != 0;
     }
     if (over) {
@@ -182,7 +210,7 @@ inline bool engine::go_on(worker& w) noexcept {
       notify = stopping_;
     } else if (another == nullptr) {
       w.line = &ready_.take();
-      another = permits_.offer(ready_.startable());
+      another = next_offer();
       if (another == nullptr) return true;
       // Offered below, before the first callback of the turn: a callback that blocks holds nothing back.
     }
@@ -206,7 +234,7 @@ inline bool engine::hand_over(worker& w, offered_permit& successor) noexcept {
     if (permits_.out() == 0 && ready_.startable() != 0) {
       w.starts = 0;
       w.line = &ready_.take();
-      another = permits_.offer(ready_.startable());
+      another = next_offer();
     } else {
       w.line = nullptr;
       permits_.leave(w.me);
@@ -334,13 +362,14 @@ inline void engine::ring() noexcept {
   {
     lock lock(gate_);
     permits_.ring(now);
-    permit = permits_.offer(ready_.startable());
+    permit = next_offer();
     if (permits_.offer_again() && (!next || *permits_.offer_again() < *next)) next = permits_.offer_again();
     lost = std::exchange(lost_untold_, 0);
   }
   if (next) alarm_at(*next);
   for (; lost != 0; --lost) tell(event_kind::permit_lost, nullptr);
   if (permit != nullptr) offer(*permit);
+  if (settings_.runs_inline) serve_here();
   leave(me);
 }
 

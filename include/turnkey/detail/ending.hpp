@@ -49,15 +49,12 @@ inline offered_permit* engine::new_permit() {
 // Before a task is accepted: what may be needed for it later, and could fail then, is got now.
 //   Throws   std::bad_alloc, std::system_error
 inline void engine::prepare(bool may_rest) {
-  bool scarce;
-  {
-    lock lock(gate_);
-    scarce = permits_.scarce();
-  }
-  if (scarce) {
+  // Relaxed is enough: it is a hint, looked at again under the lock; a submit that misses it leaves it to the next.
+  if (permits_scarce_.load(std::memory_order_relaxed)) {
     offered_permit* const p = new_permit();
     lock lock(gate_);
     permits_.add(*p);
+    permits_scarce_.store(permits_.scarce(), std::memory_order_relaxed);
   }
   // Acquire pairs with the release below: whoever sees true sees a started time source.
   if (!may_rest || own_time_ == nullptr || timing_.load(std::memory_order_acquire)) return;
@@ -102,7 +99,7 @@ inline bool engine::quiet() noexcept TURNKEY_NO_ANALYSIS {
   for (auto& s : shards_) s->mutex.lock();
   bool quiet = true;
   for (auto& s : shards_) quiet = quiet && s->quiet();
-  for (auto& s : shards_) s->watched_quiet = !quiet;
+  for (auto& s : shards_) s->watched = s->watched_quiet = !quiet;
   for (auto& s : shards_) s->mutex.unlock();
   return quiet;
 }
@@ -136,7 +133,7 @@ inline drain_result engine::drain(const std::optional<time_point>& until) {
 inline void engine::watch_room() noexcept {
   for (auto& s : shards_) {
     lock lock(s->mutex);
-    s->watched_room = true;
+    s->watched = s->watched_room = true;
   }
 }
 
@@ -197,8 +194,8 @@ inline void engine::wait_for_visitors() noexcept {
     }
     for (auto& s : shards_) {
       lock lock(s->mutex);
-      if (s->busy == 0 && s->arriving == 0) continue;
-      s->watched_settled = true;
+      if (s->settled()) continue;
+      s->watched = s->watched_settled = true;
       return false;
     }
     return true;

@@ -75,7 +75,7 @@ struct engine_settings {
   std::uint64_t first_fence;
   bool observed;
   bool keys_need_destruction;
-  bool executor_may_refuse;
+  bool runs_inline;  // the executor is an inline_executor: it needs no permits
   std::size_t slot_size;
 };
 
@@ -101,6 +101,7 @@ class engine : private wakeable {
 
   // ---- permits (detail/dispatch.hpp)
   static void begin(permit& p) noexcept;
+  void serve_here() noexcept;
   static void gone(permit& p) noexcept;
   void push(key_slot* lines) noexcept;
   void offer(offered_permit& p) noexcept;
@@ -162,6 +163,11 @@ class engine : private wakeable {
   [[nodiscard]] shard& shard_number(std::uint32_t number) noexcept { return *shards_[number]; }
   [[nodiscard]] key_slot& keyless() noexcept { return keyless_; }
   [[nodiscard]] time_point now() noexcept { return time_->now(); }
+
+  // Now, or a little earlier where nobody can tell: an observer can, and a user's time source is exact.
+  [[nodiscard]] time_point lately() noexcept {
+    return settings_.time == nullptr && !settings_.observed ? steady_time_source::lately() : time_->now();
+  }
   [[nodiscard]] const engine_settings& settings() const noexcept { return settings_; }
   [[nodiscard]] std::uint32_t retry_attempts() const noexcept {
     return settings_.retry.value_or(never_retry).max_attempts;
@@ -201,6 +207,9 @@ class engine : private wakeable {
   };
   void turn(worker& w) noexcept;
   [[nodiscard]] result run(worker& w, task& t) noexcept;
+  [[nodiscard]] bool seat(worker& w) noexcept TURNKEY_REQUIRES(gate_);
+  [[nodiscard]] offered_permit* next_offer() noexcept TURNKEY_REQUIRES(gate_);
+  void serve(worker& w) noexcept;
   [[nodiscard]] bool others_wait() noexcept;
   [[nodiscard]] bool go_on(worker& w) noexcept;
   [[nodiscard]] bool hand_over(worker& w, offered_permit& successor) noexcept;
@@ -247,6 +256,7 @@ class engine : private wakeable {
   mutable mutex gate_;
   ready_queue ready_ TURNKEY_GUARDED_BY(gate_);
   permits permits_ TURNKEY_GUARDED_BY(gate_);
+  std::atomic<bool> permits_scarce_{false};  // written under the gate's lock; a hint for the next submit
   bool stopping_ TURNKEY_GUARDED_BY(gate_) = false;
   bool stopped_ TURNKEY_GUARDED_BY(gate_) = false;
   std::size_t offering_ TURNKEY_GUARDED_BY(gate_) = 0;  // calls of the executor under way

@@ -32,6 +32,7 @@ class key_slot {
   // The task that may start now and goes first (rules 2, 2.9); null when none may.
   [[nodiscard]] task* next() noexcept {
     if (paused_) return nullptr;
+    if (parallel_.size == 0) return next_leased();
     task* const leased = next_leased();
     task* const parallel = first_of(parallel_);
     if (leased == nullptr || parallel == nullptr) return leased != nullptr ? leased : parallel;
@@ -209,10 +210,10 @@ class key_slot {
  private:
   // The parallel or the exclusive tasks in line.
   struct line {
-    task_list<&task::line> fifo;  // in id order: never passed over
+    std::uint32_t size = 0;
+    task_list<&task::line> fifo;  // in id order
     task_heap<by_turn> again;     // came back: retried, delayed, redriven
     task_heap<by_turn> parked;    // of those, the ones that a hold keeps back
-    std::uint32_t size = 0;
   };
 
   static bool goes_before(const task& a, const task& b) noexcept {
@@ -231,12 +232,14 @@ class key_slot {
   // Whom the lease would go to: the first of the ordered, if it is the first of all, or the first exclusive one.
   [[nodiscard]] task* next_leased() noexcept {
     if (lease_ != nullptr) return nullptr;
+    task* ordered = tasks_.first();
+    if (ordered != nullptr && (ordered->policy != policy::ordered || ordered->place != place::in_line ||
+                               kept_back(*ordered)))
+      ordered = nullptr;
+    if (exclusive_.size == 0) return ordered;
     task* const exclusive = first_of(exclusive_);
-    task* const ordered = tasks_.first();
-    if (ordered == nullptr || ordered->policy != policy::ordered || ordered->place != place::in_line ||
-        kept_back(*ordered))
-      return exclusive;
-    return exclusive == nullptr || goes_before(*ordered, *exclusive) ? ordered : exclusive;
+    if (ordered == nullptr || exclusive == nullptr) return ordered != nullptr ? ordered : exclusive;
+    return goes_before(*ordered, *exclusive) ? ordered : exclusive;
   }
 
   // The first of a line that the hold allows. What it keeps back is parked once, so the cost is amortised.
@@ -295,17 +298,18 @@ class key_slot {
     parallel_.again.merge(parallel_.parked);
   }
 
+  // What every start looks at stands together.
   task_list<&task::peers> tasks_;
-  line exclusive_;
-  line parallel_;
   task* lease_ = nullptr;
   std::uint64_t fence_ = 0;
-  task* holders_ = nullptr;  // by id; dead ones in the store, and redriven ones that have not succeeded yet
-  std::optional<std::uint64_t> hold_;
-  std::optional<std::uint64_t> evicted_holder_;
   std::uint64_t hash_;
   std::uint32_t depth_ = 0;
   bool paused_ = false;
+  line exclusive_;
+  line parallel_;
+  std::optional<std::uint64_t> hold_;
+  std::optional<std::uint64_t> evicted_holder_;
+  task* holders_ = nullptr;  // by id; dead ones in the store, and redriven ones that have not succeeded yet
 };
 
 }  // namespace turnkey::inline v1::detail

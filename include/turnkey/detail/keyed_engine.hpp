@@ -181,7 +181,7 @@ class keyed_engine final : public engine {
   template <class C>
   [[nodiscard]] std::optional<reject_reason> refuse(bool has_key, const task_options& wishes, const C& callback) const {
     if (is_empty(callback)) return reject_reason::empty_callback;
-    if (!flaw_of(wishes).empty()) return reject_reason::invalid_options;
+    if ((wishes.policy || wishes.retry) && !flaw_of(wishes).empty()) return reject_reason::invalid_options;
     if (!has_key && wishes.policy && *wishes.policy != policy::parallel) return reject_reason::needs_key;
     return {};
   }
@@ -203,7 +203,7 @@ class keyed_engine final : public engine {
   submit_result take_in(K* key, const arrival& a, Construct construct) {
     const std::uint64_t hash = key != nullptr ? hash_of(*key) : 0;
     const std::uint32_t attempts = a.retry != nullptr ? a.retry->max_attempts : this->retry_attempts();
-    this->prepare(a.may_rest || a.delay > duration::zero() || attempts > 1 || this->settings().executor_may_refuse);
+    this->prepare(a.may_rest || a.delay > duration::zero() || attempts > 1 || !this->settings().runs_inline);
     if (this->settings().max_pending && !this->reserve_pending()) return refused(reject_reason::full);
     undo pending([this] {
       if (this->settings().max_pending) this->unreserve_pending();
@@ -221,7 +221,7 @@ class keyed_engine final : public engine {
 
     // A plain callable moves in under the lock: that is copying bytes. The clock is read before, where it is ours.
     if (a.ops->plain && this->settings().time == nullptr) {
-      const time_point now = this->now();
+      const time_point now = a.delay > duration::zero() ? this->now() : this->lately();
       visit v(*this, s);
       if (const auto reason = find_seat(v, to)) return refused_in(v, *reason);
       task& t = build(to, a);
@@ -434,7 +434,7 @@ class keyed_engine final : public engine {
 // ---- what the scheduler's constructor needs
 
 template <class Key>
-engine_settings settings_of(const options<Key>& o, bool executor_may_refuse) {
+engine_settings settings_of(const options<Key>& o, bool runs_inline) {
   return {.retry = o.retry,
           .max_in_flight = o.max_in_flight,
           .max_pending = o.max_pending,
@@ -447,7 +447,7 @@ engine_settings settings_of(const options<Key>& o, bool executor_may_refuse) {
           .first_fence = o.first_fence,
           .observed = static_cast<bool>(o.observer),
           .keys_need_destruction = !std::is_trivially_destructible_v<Key>,
-          .executor_may_refuse = executor_may_refuse,
+          .runs_inline = runs_inline,
           .slot_size = sizeof(keyed_slot<Key>)};
 }
 

@@ -64,6 +64,7 @@ struct alignas(64) shard {
   bool closed = false;           // nothing is let in but follow-up work
   bool stopped = false;          // nothing is let in and nothing starts
   bool emptied = false;          // stop() has taken what was unfinished
+  bool watched = false;          // one of the following
   bool watched_quiet = false;    // somebody waits for unfinished, busy and arriving to be 0
   bool watched_settled = false;  // somebody waits for busy and arriving to be 0
   bool watched_room = false;      // somebody waits for a task to finish
@@ -78,7 +79,8 @@ struct alignas(64) shard {
     return from_heap;
   }
 
-  [[nodiscard]] bool quiet() const noexcept { return unfinished == 0 && busy == 0 && arriving == 0; }
+  [[nodiscard]] bool settled() const noexcept { return busy == 0 && arriving == 0; }
+  [[nodiscard]] bool quiet() const noexcept { return unfinished == 0 && settled(); }
 
   // A number from [0, 1). The generator is SplitMix64 (Steele, Lea, Flood 2014).
   [[nodiscard]] double random_fraction() noexcept {

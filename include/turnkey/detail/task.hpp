@@ -100,9 +100,9 @@ struct task {
   bool again : 1 = false;        // in_line: in the again-heap, not in the fifo
   bool retried : 1 = false;      // has run before in this life: in the again-heap by due time, else by rank
   bool holder : 1 = false;       // died while its key holds; stays set until rule 5.3 ends the hold
-  bool spent : 1 = false;        // its callable has been destroyed
   bool cancelled : 1 = false;    // while running: it never starts again
   bool signalled : 1 = false;    // running: its stop token says stop
+  bool spent = false;  // its callable has been destroyed; the worker's while running, so not one of the bits above
   failure_reason reason = failure_reason::asked;  // dead: with `error`
   task_state left_as = task_state::waiting;       // withdrawn: its state when stop() came
   std::uint8_t owners = 0;                        // outside the engine: a record, the list of stop()

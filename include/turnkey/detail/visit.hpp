@@ -17,7 +17,9 @@ class visit {
   visit(engine& engine, shard& shard) noexcept TURNKEY_NO_ANALYSIS : engine_(engine), shard_(shard) {
     shard_.mutex.lock();
   }
-  ~visit() { leave(); }
+  ~visit() {
+    if (!left_) leave();
+  }
   visit(const visit&) = delete;
   visit& operator=(const visit&) = delete;
 
@@ -27,22 +29,27 @@ class visit {
   // nothing needs it.
   void changed(key_slot& slot) noexcept {
     const std::uint32_t ready = slot.ready();
-    shard_.counts.ready += ready;
-    shard_.counts.ready -= std::exchange(slot.counted_ready, ready);
+    if (ready != slot.counted_ready) {
+      shard_.counts.ready += ready;
+      shard_.counts.ready -= std::exchange(slot.counted_ready, ready);
+    }
     if (ready != 0 && !slot.queued && !shard_.stopped) queue(slot);
-    if (&slot == &engine_.keyless()) return;
     const bool in_use = slot.in_use();
-    const bool held = slot.held_by().has_value();
-    shard_.counts.keys += in_use;
-    shard_.counts.keys -= std::exchange(slot.counted_in_use, in_use);
-    shard_.counts.held_keys += held;
-    shard_.counts.held_keys -= std::exchange(slot.counted_held, held);
+    if (in_use != slot.counted_in_use && slot.has_key) {
+      slot.counted_in_use = in_use;
+      shard_.counts.keys += in_use ? 1 : -std::uint64_t{1};
+    }
+    if (const bool held = slot.held_by().has_value(); held != slot.counted_held) {
+      slot.counted_held = held;
+      shard_.counts.held_keys += held ? 1 : -std::uint64_t{1};
+    }
     if (unneeded(slot)) let_go(slot);
   }
 
   // `t`, a finished task, is told of and destroyed once the lock is gone.
   void depart(task& t, event_kind kind) noexcept {
     t.place = place::leaving;
+    more_ = true;
     shard_.ids.erase(t);
     ++shard_.busy;
     t.last = {nullptr, shard_.next_event++, kind};
@@ -68,6 +75,7 @@ class visit {
            std::optional<failure> error = {}) noexcept {
     if (!engine_.settings().observed) return;
     TURNKEY_ASSERT(said_ != max_said, "a visit has room for what it says");
+    more_ = true;
     ++t.slot->references;
     ++shard_.busy;
     raw_event& e = *new (events_ + said_ * sizeof(raw_event)) raw_event;
@@ -89,12 +97,20 @@ class visit {
     t.when = due;
     shard_.timers.insert(t);
     ++shard_.counts.delayed;
-    if (shard_.timers.first() == &t) due_ = due;
+    if (shard_.timers.first() != &t) return;
+    due_ = due;
+    more_ = true;
   }
 
-  void signal(std::stop_source source) noexcept { signal_ = std::move(source); }
-  void drop_error(std::exception_ptr error) noexcept { error_ = std::move(error); }
-  void evict_later() noexcept { evict_ = true; }
+  void signal(std::stop_source source) noexcept {
+    signal_ = std::move(source);
+    more_ = true;
+  }
+  void drop_error(std::exception_ptr error) noexcept {
+    error_ = std::move(error);
+    more_ = true;
+  }
+  void evict_later() noexcept { more_ = evict_ = true; }
 
   // A task is not unfinished any more.
   void finished_one() noexcept {
@@ -115,10 +131,18 @@ class visit {
 
   // Lets go of the lock and does what follows. Nothing may be asked of the visit afterwards.
   void leave() noexcept TURNKEY_NO_ANALYSIS {
-    if (left_) return;
     left_ = true;
     if (ready_ != nullptr) sort_out_ready();
     unlock();
+    if (more_) act();
+    if (ready_ != nullptr) engine_.push(ready_);
+  }
+
+ private:
+  friend class engine;
+
+  // The rarer of what follows.
+  void act() noexcept {
     if (leaving_ != nullptr || said_ != 0 || signal_.stop_possible()) tell_and_destroy();
     while (heap_blocks_ != nullptr) engine::free_heap_block(std::exchange(heap_blocks_, heap_blocks_->next));
     error_ = nullptr;
@@ -128,11 +152,8 @@ class visit {
     if (many_doomed_) engine_.sweep(shard_);
     if (notify_) engine_.waiters_.notify();
     if (evict_) engine_.evict();
-    if (ready_ != nullptr) engine_.push(ready_);
   }
 
- private:
-  friend class engine;
   static constexpr std::size_t max_said = 2;
 
   [[nodiscard]] raw_event& said(std::size_t i) noexcept {
@@ -158,6 +179,7 @@ class visit {
     if (engine_.settings().keys_need_destruction) {
       slot.ready_next = retired_;
       retired_ = &slot;
+      more_ = true;
     } else {
       shard_.slot_cells.give(&slot);
     }
@@ -166,10 +188,11 @@ class visit {
   // It still stands in the ready queue, or is on its way there: it must come out.
   void doom(key_slot& slot) noexcept {
     if (doomed_ != nullptr) {
-      many_doomed_ = true;
+      more_ = many_doomed_ = true;
       return;
     }
     doomed_ = &slot;
+    more_ = true;
     ++slot.references;  // whoever takes it out of the queue first must not free it
   }
 
@@ -191,23 +214,27 @@ class visit {
   }
 
   [[nodiscard]] bool unneeded(const key_slot& slot) noexcept {
-    return !slot.in_use() && slot.dead == 0 && &slot != &engine_.keyless();
+    return !slot.in_use() && slot.dead == 0 && slot.has_key;
   }
 
   void unlock() noexcept TURNKEY_NO_ANALYSIS {
+    if (shard_.watched) look_at_watches();
+    shard_.mutex.unlock();
+  }
+  void look_at_watches() noexcept {
     if (shard_.watched_quiet && shard_.quiet()) {
       shard_.watched_quiet = false;
-      notify_ = true;
+      more_ = notify_ = true;
     }
-    if (shard_.watched_settled && shard_.busy == 0 && shard_.arriving == 0) {
+    if (shard_.watched_settled && shard_.settled()) {
       shard_.watched_settled = false;
-      notify_ = true;
+      more_ = notify_ = true;
     }
     if (shard_.watched_room && room_) {
       shard_.watched_room = false;
-      notify_ = true;
+      more_ = notify_ = true;
     }
-    shard_.mutex.unlock();
+    shard_.watched = shard_.watched_quiet || shard_.watched_settled || shard_.watched_room;
   }
 
   void free(task& t) noexcept {
@@ -217,6 +244,7 @@ class visit {
     t.~task();
     if (pool == shard::from_heap) {
       heap_blocks_ = new (&t) heap_block{heap_blocks_, align};
+      more_ = true;
     } else {
       shard_.blocks[pool].give(&t);
     }
@@ -269,6 +297,7 @@ class visit {
   engine& engine_;
   shard& shard_;
   bool left_ = false;
+  bool more_ = false;  // act() has something to do
   bool room_ = false;
   bool notify_ = false;
   bool evict_ = false;
