@@ -63,7 +63,8 @@ class scheduler {
   //   Needs    the callback is callable as void(), outcome(), void(attempt&) or outcome(attempt&), and movable.
   //   Gives    the id of the accepted task.
   //   Throws   rejected with the reason; std::bad_alloc; std::system_error when the time source finds no thread; what
-  //            hashing, comparing, copying or moving throws. Nothing has changed then.
+  //            hashing, comparing, copying or moving throws. Nothing has changed then, but a key that can only be moved
+  //            may have been.
   //   Units    delays are steady-clock durations; 0 or less is at once.
   //   Cost     one allocation at most, none for callables up to 48 bytes once blocks are recycled; O(1) amortised.
   template <class F>
@@ -100,27 +101,27 @@ class scheduler {
   // As submit(), but a refusal is returned, not thrown, and leaves `callback` unmoved.
   template <class F>
   submit_result try_submit(const Key& key, F&& callback) {
-    return engine_->take(&key, {}, std::forward<F>(callback));
+    return tried(engine_->take(&key, {}, std::forward<F>(callback)));
   }
   template <class F>
   submit_result try_submit(Key&& key, F&& callback) {
-    return engine_->take(&key, {}, std::forward<F>(callback));
+    return tried(engine_->take(&key, {}, std::forward<F>(callback)));
   }
   template <class F>
   submit_result try_submit(const Key& key, const task_options& options, F&& callback) {
-    return engine_->take(&key, options, std::forward<F>(callback));
+    return tried(engine_->take(&key, options, std::forward<F>(callback)));
   }
   template <class F>
   submit_result try_submit(Key&& key, const task_options& options, F&& callback) {
-    return engine_->take(&key, options, std::forward<F>(callback));
+    return tried(engine_->take(&key, options, std::forward<F>(callback)));
   }
   template <class F>
   submit_result try_submit(F&& callback) {
-    return engine_->take(no_key, {}, std::forward<F>(callback));
+    return tried(engine_->take(no_key, {}, std::forward<F>(callback)));
   }
   template <class F>
   submit_result try_submit(const task_options& options, F&& callback) {
-    return engine_->take(no_key, options, std::forward<F>(callback));
+    return tried(engine_->take(no_key, options, std::forward<F>(callback)));
   }
 
   // As try_submit(), but waits up to `timeout` of real steady time while the answer is `full` or `key_full`; close()
@@ -131,6 +132,14 @@ class scheduler {
   }
   template <class F>
   submit_result submit_for(duration timeout, const Key& key, const task_options& options, F&& callback) {
+    return when_there_is_room(timeout, [&] { return engine_->take(&key, options, std::forward<F>(callback)); });
+  }
+  template <class F>
+  submit_result submit_for(duration timeout, Key&& key, F&& callback) {
+    return submit_for(timeout, std::move(key), task_options{}, std::forward<F>(callback));
+  }
+  template <class F>
+  submit_result submit_for(duration timeout, Key&& key, const task_options& options, F&& callback) {
     return when_there_is_room(timeout, [&] { return engine_->take(&key, options, std::forward<F>(callback)); });
   }
   template <class F>
@@ -238,8 +247,13 @@ class scheduler {
                            std::move(hash), std::move(equal));
   }
 
+  submit_result tried(const submit_result& result) const noexcept {
+    if (!result) engine_->count_rejected();
+    return result;
+  }
+
   task_id accepted(const submit_result& result, const task_options& options) const {
-    if (!result) detail::throw_rejected(*result.reason(), options, engine_->set());
+    if (!tried(result)) detail::throw_rejected(*result.reason(), options, engine_->set());
     return result.value();
   }
 
@@ -249,13 +263,13 @@ class scheduler {
       return r.reason() == reject_reason::full || r.reason() == reject_reason::key_full;
     };
     submit_result result = submit();
-    if (!full(result) || engine_->is_inside()) return result;
+    if (!full(result) || engine_->is_inside()) return tried(result);
     engine_->wait(detail::later(clock::now(), timeout), [&] {
       engine_->watch_room();
       result = submit();
       return !full(result);
     });
-    return result;
+    return tried(result);
   }
 
   template <class Do>

@@ -8,6 +8,8 @@
 
 #include <bit>
 #include <exception>
+#include <memory>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -53,9 +55,16 @@ inline bool engine::in_callback() const noexcept {
 // A permit to hand to the executor, if one is worth it.
 inline offered_permit* engine::next_offer() noexcept {
   if (settings_.runs_inline) return nullptr;
+  if (permits_.none_spare() && ready_.startable() != 0) add_permit();
   offered_permit* const p = permits_.offer(ready_.startable());
   if (p != nullptr && permits_.scarce()) permits_scarce_.store(true, std::memory_order_relaxed);
   return p;
+}
+
+// More threads of the pool hold permits than any submit has foreseen. Without memory for another one, the next that
+// comes back is used.
+inline void engine::add_permit() noexcept {
+  if (auto* const p = new (std::nothrow) offered_permit) permits_.add(made(*p));
 }
 
 // Lines that may start something take their places in the fair order.
@@ -73,8 +82,10 @@ inline void engine::push(key_slot* lines) noexcept {
   }
   if (settings_.runs_inline) serve_here();
   if (permit == nullptr) return;
+  keep();  // an executor that runs inline may run a callback that destroys the scheduler
   offer(*permit);
   leave(me);
+  drop();
 }
 
 // Hands a permit to the executor: the user's code, so no lock is held.
@@ -102,7 +113,7 @@ inline void engine::offer(offered_permit& p) noexcept {
 // Rule 8.3: nothing is lost; another permit is offered after a pause.
 inline void engine::refused(offered_permit& p, std::exception_ptr error) noexcept {
   std::optional<time_point> again;
-  const time_point now = time_->now();
+  const time_point now = now_or({});
   {
     lock lock(gate_);
     ++refusals_;
@@ -120,25 +131,29 @@ inline void engine::gone(permit& released) noexcept {
   engine& self = *p.owner;
   visitor me;
   bool lost;
+  bool wanted;
   {
     lock lock(self.gate_);
     lost = p.out && !self.stopping_;
-    if (lost) {
+    wanted = self.permits_.none_spare() && self.ready_.startable() != 0 && self.permits_.out() == 0;
+    if (lost || wanted) {
       self.permits_.enter(me);  // stop() waits: the time source is still there
     } else {
       self.permits_.take_back(p);
     }
   }
-  if (lost) {
+  if (lost || wanted) {
     const time_point now = self.time_->now();
-    time_point again;
+    time_point again = now;
     {
       lock lock(self.gate_);
-      self.permits_.failed(p, now);
-      again = *self.permits_.offer_again();
+      if (lost) {
+        self.permits_.failed(p, now);
+        again = *self.permits_.offer_again();
+        ++self.lost_;
+        ++self.lost_untold_;
+      }
       self.permits_.take_back(p);
-      ++self.lost_;
-      ++self.lost_untold_;
     }
     self.alarm_at(again);
     self.leave(me);
@@ -170,7 +185,9 @@ inline void engine::serve_here() noexcept {
     lock lock(gate_);
     if (!seat(w)) return;
   }
+  keep();  // a callback may destroy the scheduler
   serve(w);
+  drop();
 }
 
 // Gives a worker its first line; false when nothing is ready, or when there is a worker on this stack already, which
@@ -255,13 +272,13 @@ inline task* engine::start_next(visit& v, worker& w) noexcept {
   if (s.stopped) return nullptr;
   task* const t = w.line->next();
   if (t == nullptr) return nullptr;
-  w.line->start(*t, t->policy != policy::parallel ? s.next_fence++ : 0);
+  w.line->start(*t);
+  t->fence = t->policy != policy::parallel ? s.next_fence++ : 0;
   ++s.counts.started;
   ++s.counts.running;
   ++t->attempts;
   ++w.starts;
   t->when = w.now;
-  w.fence = w.line->fence_of(*t);
   w.has_more = w.line->depth() > 1;
   if (t->error) v.drop_error(std::move(t->error));  // of an earlier life
   v.say(event_kind::started, *t, t->failed + 1, w.now);
@@ -285,7 +302,7 @@ inline void engine::turn(worker& w) noexcept {
     const result done = run(w, *t);
     bool more = started < settings_.turn_budget;
     if (more && w.has_more && std::has_single_bit(started)) {
-      if (!done.clock_read) w.now = time_->now();
+      if (!done.clock_read) w.now = now_or(w.now);
       more = w.now - began < settings_.turn_time || !others_wait();
     }
     visit v(*this, s);
@@ -298,7 +315,7 @@ inline void engine::turn(worker& w) noexcept {
 // Calls a callback, without any lock. Its callable is destroyed at once when it will not be needed again.
 inline engine::result engine::run(worker& w, task& t) noexcept {
   result done;
-  attempt a(*this, t, task_id{t.id}, t.failed + 1, w.fence);
+  attempt a(*this, t, task_id{t.id}, t.failed + 1, t.fence);
   w.me.in_callback = true;
   try {
     done.outcome = t.ops->invoke(callable_of(t), a);
@@ -309,7 +326,7 @@ inline engine::result engine::run(worker& w, task& t) noexcept {
   if (done.outcome.what() == outcome::kind::success) spend(t);
   w.me.in_callback = false;
   done.clock_read = done.outcome.what() != outcome::kind::success || settings_.observed;
-  if (done.clock_read) w.now = time_->now();
+  if (done.clock_read) w.now = now_or(w.now);
   return done;
 }
 
@@ -323,7 +340,7 @@ inline void engine::tell(event_kind kind, std::exception_ptr error) noexcept {
   if (!settings_.observed) return;
   raw_event e;
   e.kind = kind;
-  e.time = time_->now();
+  e.time = now_or({});
   if (error) e.error.emplace(failure_reason::threw, std::move(error));
   publish(e);
 }

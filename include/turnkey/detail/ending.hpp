@@ -32,17 +32,15 @@ inline engine::engine(const engine_settings& settings, std::unique_ptr<erased_ex
     shards_[i] = std::make_unique<shard>(i, shard_bits, TURNKEY_FIRST_SERIAL, settings.first_fence,
                                          settings.seed + i * 0x9e3779b97f4a7c15U, settings.slot_size);
   lock lock(gate_);
-  for (int i = 0; i != 16; ++i) permits_.add(*new_permit());
+  for (int i = 0; i != 16; ++i) permits_.add(made(*new offered_permit));
 }
 
 inline engine::~engine() = default;
 
-//   Throws   std::bad_alloc
-inline offered_permit* engine::new_permit() {
-  auto* const p = new offered_permit;
-  p->begin = &engine::begin;
-  p->gone = &engine::gone;
-  p->owner = this;
+inline offered_permit& engine::made(offered_permit& p) noexcept {
+  p.begin = &engine::begin;
+  p.gone = &engine::gone;
+  p.owner = this;
   return p;
 }
 
@@ -51,9 +49,9 @@ inline offered_permit* engine::new_permit() {
 inline void engine::prepare(bool may_rest) {
   // Relaxed is enough: it is a hint, looked at again under the lock; a submit that misses it leaves it to the next.
   if (permits_scarce_.load(std::memory_order_relaxed)) {
-    offered_permit* const p = new_permit();
+    offered_permit& p = made(*new offered_permit);
     lock lock(gate_);
-    permits_.add(*p);
+    permits_.add(p);
     permits_scarce_.store(permits_.scarce(), std::memory_order_relaxed);
   }
   // Acquire pairs with the release below: whoever sees true sees a started time source.
@@ -66,11 +64,24 @@ inline void engine::prepare(bool may_rest) {
 // Takes a place among the unfinished tasks, where max_pending counts them; false when there is none.
 inline bool engine::reserve_pending() noexcept {
   // Relaxed is enough: the number guards nothing but itself.
-  if (pending_.fetch_add(1, std::memory_order_relaxed) < *settings_.max_pending) return true;
-  unreserve_pending();
+  std::size_t pending = pending_.load(std::memory_order_relaxed);
+  while (pending < *settings_.max_pending)
+    if (pending_.compare_exchange_weak(pending, pending + 1, std::memory_order_relaxed)) return true;
   return false;
 }
 inline void engine::unreserve_pending() noexcept { pending_.fetch_sub(1, std::memory_order_relaxed); }
+
+// The same for a submit that failed after it had a place: somebody may have been told `full` meanwhile.
+inline void engine::give_back_pending() noexcept {
+  unreserve_pending();
+  waiters_.notify();
+}
+
+inline void engine::count_rejected() noexcept {
+  shard& s = shard_number(0);
+  lock lock(s.mutex);
+  ++s.counts.rejected;
+}
 
 // Puts a new task into its line; the last step of a submit, and one that cannot fail.
 inline void engine::accept(visit& v, task& t, key_slot& slot, time_point now, duration delay) noexcept {
@@ -154,6 +165,7 @@ inline task* engine::stop() noexcept {
   {
     lock lock(gate_);
     first = !std::exchange(stopping_, true);
+    over_.store(true, std::memory_order_relaxed);
     ready_.stop();
   }
   for (auto& s : shards_) {
@@ -163,10 +175,12 @@ inline task* engine::stop() noexcept {
   }
   waiters_.notify();
   if (!first) {
-    if (!inside) waiters_.wait(std::nullopt, [this] {
-        lock lock(gate_);
-        return stopped_;
-      });
+    if (inside) return nullptr;
+    waiters_.wait(std::nullopt, [this] {
+      lock lock(gate_);
+      return stopped_;
+    });
+    wait_for_visitors();  // the first may have been inside
     return nullptr;
   }
   for (auto& s : shards_) signal_running(*s, [](const task&) { return true; });
@@ -176,6 +190,7 @@ inline task* engine::stop() noexcept {
   task* const undone = take_unfinished();
   tell_undone(undone);
   destroy_executor(inside);
+  silent_.store(true, std::memory_order_relaxed);
   {
     lock lock(gate_);
     stopped_ = true;
@@ -207,9 +222,9 @@ inline task* engine::take_unfinished() noexcept {
   for (auto& s : shards_) {
     visit v(*this, *s);
     s->emptied = true;
+    s->ids.for_each([](task& t) { t.left_as = state_of(t); });  // before the first one goes, and lets others be ready
     s->ids.for_each([&](task& t) {
       if (t.place == place::dead || t.place == place::running) return;
-      t.left_as = state_of(t);
       if (t.place == place::resting) {
         s->timers.remove(t);
         --s->counts.delayed;
@@ -232,7 +247,7 @@ inline task* engine::take_unfinished() noexcept {
 
 inline void engine::tell_undone(task* undone) noexcept {
   if (!settings_.observed) return;
-  const time_point now = time_->now();
+  const time_point now = time_->now();  // the time source outlives stop()
   visitor me;
   enter(me);
   for (task* t = undone; t != nullptr; t = t->peers.next) {

@@ -96,6 +96,7 @@ class engine : private wakeable {
   // ---- submit (detail/submission.hpp, detail/keyed_engine.hpp)
   [[nodiscard]] bool reserve_pending() noexcept;
   void unreserve_pending() noexcept;
+  void give_back_pending() noexcept;
   void prepare(bool may_rest);
   void accept(visit& v, task& t, key_slot& slot, time_point now, duration delay) noexcept;
 
@@ -155,6 +156,9 @@ class engine : private wakeable {
     ::operator delete(b, std::align_val_t{align > 16 ? align : 16});
   }
 
+  // A refused submit, once.
+  void count_rejected() noexcept;
+
   // ---- the shards
   static constexpr std::uint32_t shard_bits = 4;
   static constexpr std::uint32_t shard_count = 1U << shard_bits;
@@ -163,6 +167,14 @@ class engine : private wakeable {
   [[nodiscard]] shard& shard_number(std::uint32_t number) noexcept { return *shards_[number]; }
   [[nodiscard]] key_slot& keyless() noexcept { return keyless_; }
   [[nodiscard]] time_point now() noexcept { return time_->now(); }
+
+  // Now, unless stop() has begun on this thread: then the user's time source may be gone, and it is `last`.
+  [[nodiscard]] time_point now_or(time_point last) noexcept {
+    return over_.load(std::memory_order_relaxed) ? last : time_->now();
+  }
+
+  // Whether stop() has returned: nobody is told anything more.
+  [[nodiscard]] bool silent() const noexcept { return silent_.load(std::memory_order_relaxed); }
 
   // Now, or a little earlier where nobody can tell: an observer can, and a user's time source is exact.
   [[nodiscard]] time_point lately() noexcept {
@@ -193,7 +205,6 @@ class engine : private wakeable {
     std::uint32_t starts = 0;  // by this permit, over all its lines
     time_point now{};          // as last read
     time_point began{};
-    std::uint64_t fence = 0;   // of the running attempt
     bool has_more = false;     // its key had more tasks when it started
   };
   static constexpr std::uint32_t max_starts = 256;  // of a permit; then the pool's other users get their share
@@ -231,7 +242,8 @@ class engine : private wakeable {
   bool with_task(task_id id, Do action) noexcept;
   template <class Which>
   void signal_running(shard& s, Which which) noexcept;
-  [[nodiscard]] offered_permit* new_permit();
+  offered_permit& made(offered_permit& p) noexcept;
+  void add_permit() noexcept TURNKEY_REQUIRES(gate_);
   [[nodiscard]] bool quiet() noexcept;
   [[nodiscard]] bool stalled() noexcept;
   void wait_for_visitors() noexcept;
@@ -249,6 +261,11 @@ class engine : private wakeable {
 
   std::array<std::unique_ptr<shard>, shard_count> shards_;
   key_slot keyless_{0};
+  // Written once by stop(). Relaxed is enough: they matter to the thread that stops inside its own callback; everybody
+  // else is waited for, or is none of stop()'s business.
+  std::atomic<bool> over_{false};
+  std::atomic<bool> silent_{false};
+
   std::atomic<std::size_t> dead_{0};        // in all stores
   std::atomic<std::size_t> pending_{0};     // counted only where max_pending is set
   std::atomic<std::uint64_t> deaths_{0};    // orders the dead of different shards
@@ -272,9 +289,12 @@ class engine : private wakeable {
 // Registers a thread as inside for a scope in which it may call the user's code; false once stop() has begun.
 class inside_scope {
  public:
-  explicit inside_scope(engine& engine) noexcept : engine_(engine), entered_(engine.enter_unless_stopped(me_)) {}
+  explicit inside_scope(engine& engine) noexcept : engine_(engine), entered_(engine.enter_unless_stopped(me_)) {
+    engine_.keep();
+  }
   ~inside_scope() {
     if (entered_) engine_.leave(me_);
+    engine_.drop();
   }
   inside_scope(const inside_scope&) = delete;
   inside_scope& operator=(const inside_scope&) = delete;
@@ -282,7 +302,7 @@ class inside_scope {
   explicit operator bool() const noexcept { return entered_; }
 
  private:
-  engine& engine_;
+  engine& engine_;  // kept alive: the user's code may destroy the scheduler
   visitor me_;
   bool entered_;
 };

@@ -39,14 +39,12 @@ class key_slot {
     return goes_before(*leased, *parallel) ? leased : parallel;
   }
 
-  // Makes next() run. `fence` is given to its lease, if it takes one.
-  void start(task& t, std::uint64_t fence) noexcept {
+  // Makes next() run, with the lease unless it is parallel.
+  void start(task& t) noexcept {
     TURNKEY_ASSERT(&t == next(), "K2: only what may start starts");
     leave_line(t);
     t.place = place::running;
-    if (t.policy == policy::parallel) return;
-    lease_ = &t;
-    fence_ = fence;
+    if (t.policy != policy::parallel) lease_ = &t;
   }
 
   // ---- what happens to its tasks
@@ -170,7 +168,6 @@ class key_slot {
   [[nodiscard]] task* first_task() const noexcept { return tasks_.first(); }
   [[nodiscard]] static task* task_after(const task& t) noexcept { return task_list<&task::peers>::after(t); }
   [[nodiscard]] const task* lease() const noexcept { return lease_; }
-  [[nodiscard]] std::uint64_t fence_of(const task& t) const noexcept { return lease_ == &t ? fence_ : 0; }
 
   // Whether an unfinished task, a pause or a hold needs the key.
   [[nodiscard]] bool in_use() const noexcept { return depth_ != 0 || arriving != 0 || paused_ || hold_; }
@@ -301,7 +298,6 @@ class key_slot {
   // What every start looks at stands together.
   task_list<&task::peers> tasks_;
   task* lease_ = nullptr;
-  std::uint64_t fence_ = 0;
   std::uint64_t hash_;
   std::uint32_t depth_ = 0;
   bool paused_ = false;

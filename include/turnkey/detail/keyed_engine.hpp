@@ -11,6 +11,7 @@
 #include <turnkey/task_record.hpp>
 
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -34,7 +35,10 @@ class keyed_engine final : public engine {
         options_(options),
         hash_(std::move(hash)),
         equal_(std::move(equal)) {}
-  ~keyed_engine() override { bury(); }
+  ~keyed_engine() override {
+    this->keep();  // not to be destroyed a second time by what it does here
+    this->bury();
+  }
 
   [[nodiscard]] const options<Key>& set() const noexcept { return options_; }
 
@@ -45,13 +49,19 @@ class keyed_engine final : public engine {
   submit_result take(K* key, const task_options& wishes, F&& callback) {
     using callable = std::decay_t<F>;
     check_callback<callable>();
-    if (const auto flaw = refuse(key != nullptr, wishes, callback)) return refused(*flaw);
+    if (const auto flaw = refuse(key != nullptr, wishes, callback)) return *flaw;
 
     arrival a{.ops = &ops_of<callable>, .policy = policy_for(key != nullptr, wishes)};
     a.delay = wishes.delay;
     a.retry = wishes.retry ? &*wishes.retry : nullptr;
     a.may_rest = may_postpone<callable>();
-    return take_in(key, a, [&](void* to) { ::new (to) callable(std::forward<F>(callback)); });
+    const auto construct = [&](void* to) { ::new (to) callable(std::forward<F>(callback)); };
+    // Should moving the callback throw, the caller keeps the key: then it is copied.
+    if constexpr (!std::is_nothrow_constructible_v<callable, F&&> && std::copy_constructible<Key>) {
+      return take_in(static_cast<const Key*>(key), a, construct);
+    } else {
+      return take_in(key, a, construct);
+    }
   }
 
   // Takes a task in that another scheduler handed back. `record` is empty afterwards, unless it was refused.
@@ -186,13 +196,6 @@ class keyed_engine final : public engine {
     return {};
   }
 
-  submit_result refused(reject_reason reason) noexcept {
-    shard& s = this->shard_number(0);
-    lock lock(s.mutex);
-    ++s.counts.rejected;
-    return reason;
-  }
-
   [[nodiscard]] turnkey::policy policy_for(bool has_key, const task_options& wishes) const noexcept {
     if (!has_key) return policy::parallel;
     return options_.policy_override.value_or(wishes.policy.value_or(options_.default_policy));
@@ -204,16 +207,16 @@ class keyed_engine final : public engine {
     const std::uint64_t hash = key != nullptr ? hash_of(*key) : 0;
     const std::uint32_t attempts = a.retry != nullptr ? a.retry->max_attempts : this->retry_attempts();
     this->prepare(a.may_rest || a.delay > duration::zero() || attempts > 1 || !this->settings().runs_inline);
-    if (this->settings().max_pending && !this->reserve_pending()) return refused(reject_reason::full);
+    if (this->settings().max_pending && !this->reserve_pending()) return reject_reason::full;
     undo pending([this] {
-      if (this->settings().max_pending) this->unreserve_pending();
+      if (this->settings().max_pending) this->give_back_pending();
     });
 
     const bool extra = a.retry != nullptr ||
                        (a.policy != policy::parallel && this->settings().dead_action == dead_action::hold_key);
     const block layout = block::of(a.ops->size, a.ops->align, extra);
     shard& s = this->shard_of_hash(hash);
-    seat<K> to{key, hash, layout, shard::pool_of(layout)};
+    seat<K> to{.key = key, .hash = hash, .layout = layout, .pool = shard::pool_of(layout)};
     if (to.pool == shard::from_heap) to.memory = engine::new_heap_block(layout);
     undo heap([&to] {
       if (to.pool == shard::from_heap) free_memory(to);
@@ -223,7 +226,7 @@ class keyed_engine final : public engine {
     if (a.ops->plain && this->settings().time == nullptr) {
       const time_point now = a.delay > duration::zero() ? this->now() : this->lately();
       visit v(*this, s);
-      if (const auto reason = find_seat(v, to)) return refused_in(v, *reason);
+      if (const auto reason = find_seat(v, to)) return *reason;
       task& t = build(to, a);
       construct(callable_of(t));
       this->accept(v, t, *to.slot, now, a.delay);
@@ -234,7 +237,7 @@ class keyed_engine final : public engine {
 
     {
       visit v(*this, s);
-      if (const auto reason = find_seat(v, to)) return refused_in(v, *reason);
+      if (const auto reason = find_seat(v, to)) return *reason;
       ++to.slot->arriving;
       ++s.arriving;
       v.changed(*to.slot);
@@ -242,6 +245,7 @@ class keyed_engine final : public engine {
     undo arriving([&] {
       visit v(*this, s);
       leave_seat(v, to);
+      v.made_room();  // somebody may have been told `key_full` meanwhile
       if (to.pool != shard::from_heap) s.blocks[to.pool].give(to.memory);
       v.changed(*to.slot);
     });
@@ -261,7 +265,7 @@ class keyed_engine final : public engine {
         return task_id{t.id};
       }
     }
-    engine::spend(t);  // stop() ran on this very thread, while the callable was moved
+    engine::spend(t);  // stop() came inside, where it waits for nobody
     return reject_reason::closed;
   }
 
@@ -274,6 +278,7 @@ class keyed_engine final : public engine {
     std::uint8_t pool;
     void* memory = nullptr;
     key_slot* slot = nullptr;
+    std::optional<Key> copy{};  // of a key that must be copied: it dies outside the lock
   };
 
   // Under the lock, which it may let go of and take again: a slot, memory and an id for the task, or a refusal.
@@ -281,7 +286,6 @@ class keyed_engine final : public engine {
   template <class K>
   std::optional<reject_reason> find_seat(visit& v, seat<K>& to) {
     shard& s = v.here();
-    std::optional<Key> copy;
     bool follow_up = false;
     while (true) {
       if (s.stopped) return reject_reason::closed;
@@ -291,9 +295,9 @@ class keyed_engine final : public engine {
         continue;
       }
       to.slot = to.key == nullptr ? &this->keyless() : find(s, to.hash, *to.key);
-      if (to.slot != nullptr || copy || !copies_outside<K>) break;
+      if (to.slot != nullptr || to.copy || !copies_outside<K>) break;
       // A key that must be copied is copied without the lock, which others may have used meanwhile.
-      if constexpr (copies_outside<K>) v.pause([&] { copy.emplace(*to.key); });
+      if constexpr (copies_outside<K>) v.pause([&] { to.copy.emplace(*to.key); });
     }
     if (to.slot != nullptr && options_.max_pending_per_key && to.slot->has_key &&
         to.slot->depth() + to.slot->arriving >= *options_.max_pending_per_key)
@@ -308,7 +312,7 @@ class keyed_engine final : public engine {
     void* const cell = s.slot_cells.take();
     undo cell_taken([&] { s.slot_cells.give(cell); });
     if constexpr (copies_outside<K>) {
-      to.slot = ::new (cell) slot_type(to.hash, std::move(*copy));
+      to.slot = ::new (cell) slot_type(to.hash, std::move(*to.copy));
     } else {
       to.slot = ::new (cell) slot_type(to.hash, std::forward<K>(*to.key));
     }
@@ -343,11 +347,6 @@ class keyed_engine final : public engine {
   template <class K>
   static void free_memory(const seat<K>& to) noexcept {
     engine::free_heap_block(::new (to.memory) heap_block{nullptr, to.layout.align});
-  }
-
-  static submit_result refused_in(visit& v, reject_reason reason) noexcept {
-    ++v.here().counts.rejected;
-    return reason;
   }
 
   // ---- listing
@@ -397,15 +396,17 @@ class keyed_engine final : public engine {
 
   // ---- what the engine asks of the one who knows the keys
 
-  void publish(const raw_event& e) noexcept override { options_.observer(typed(e)); }
+  void publish(const raw_event& e) noexcept override {
+    if (!this->silent()) options_.observer(typed(e));
+  }
 
   void publish_evicted(const raw_event& e, task& t) noexcept override {
-    t.owners = 1;
+    t.owners = 2;  // the record, and the visit that tells of it
     t.left_as = task_state::dead;
     task_record<Key> record(*this, t);
     event<Key> typed_event = typed(e);
     typed_event.record = &record;
-    options_.observer(typed_event);
+    if (!this->silent()) options_.observer(typed_event);
     if (!record) return;  // taken: its new owner disposes of it
     t.owners = 0;
     record.task_ = nullptr;

@@ -49,6 +49,7 @@ class permits {
     spare_ = &p;
     ++spare_count_;
   }
+  [[nodiscard]] bool none_spare() const noexcept { return spare_ == nullptr; }
   [[nodiscard]] bool scarce() const noexcept { return spare_count_ < few; }
 
   // ---- out and back

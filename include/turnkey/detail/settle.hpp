@@ -155,6 +155,7 @@ inline void engine::say_goodbye(task& t) noexcept {
   e.id = task_id{t.id};
   e.policy = t.policy;
   e.attempt = t.failed + (e.kind == event_kind::succeeded ? 1U : 0U);
+  e.fence = t.fence;
   e.time = t.when;
   if (e.kind == event_kind::evicted) {
     e.error.emplace(t.reason, t.error);

@@ -86,6 +86,7 @@ struct task {
     std::uint64_t rank;
   };
   time_point submitted{};
+  std::uint64_t fence = 0;  // of the attempt that runs or ran last; 0 without a lease
   std::exception_ptr error;                           // dead: what it died of
   std::stop_source stop{std::nostopstate};            // running: made when the callback asks for a token
 

@@ -34,7 +34,7 @@ inline std::string flaw_of(policy p, const char* option) {
 }
 
 inline std::string flaw_of(const task_options& o) {
-  if (o.policy && *o.policy > policy::ordered) return flaw_of(*o.policy, "policy");
+  if (auto f = flaw_of(o.policy.value_or(policy::parallel), "policy"); !f.empty()) return f;
   return o.retry ? flaw_of(*o.retry) : std::string();
 }
 

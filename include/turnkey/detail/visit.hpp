@@ -86,7 +86,7 @@ class visit {
     e.id = task_id{t.id};
     e.policy = t.policy;
     e.attempt = attempt;
-    e.fence = t.slot->fence_of(t);
+    e.fence = t.fence;
     e.time = time;
     e.due = due;
     e.error = std::move(error);
@@ -110,7 +110,11 @@ class visit {
     error_ = std::move(error);
     more_ = true;
   }
-  void evict_later() noexcept { more_ = evict_ = true; }
+  void made_room() noexcept { room_ = true; }
+  void evict_later() noexcept {
+    ++shard_.busy;
+    more_ = evict_ = true;
+  }
 
   // A task is not unfinished any more.
   void finished_one() noexcept {
@@ -134,8 +138,11 @@ class visit {
     left_ = true;
     if (ready_ != nullptr) sort_out_ready();
     unlock();
-    if (more_) act();
-    if (ready_ != nullptr) engine_.push(ready_);
+    if (more_) {
+      act();
+    } else if (ready_ != nullptr) {
+      engine_.push(ready_);
+    }
   }
 
  private:
@@ -143,6 +150,7 @@ class visit {
 
   // The rarer of what follows.
   void act() noexcept {
+    engine_.keep();  // the user's code may destroy the scheduler
     if (leaving_ != nullptr || said_ != 0 || signal_.stop_possible()) tell_and_destroy();
     while (heap_blocks_ != nullptr) engine::free_heap_block(std::exchange(heap_blocks_, heap_blocks_->next));
     error_ = nullptr;
@@ -150,8 +158,18 @@ class visit {
     destroy_retired();
     if (doomed_ != nullptr) engine_.forget(*doomed_);
     if (many_doomed_) engine_.sweep(shard_);
+    if (evict_) evict();
     if (notify_) engine_.waiters_.notify();
-    if (evict_) engine_.evict();
+    if (ready_ != nullptr) engine_.push(ready_);
+    engine_.drop();
+  }
+
+  // The store is over-full. The shard counts as busy meanwhile: drain() waits for what is told of the evicted ones.
+  void evict() noexcept TURNKEY_NO_ANALYSIS {
+    engine_.evict();
+    shard_.mutex.lock();
+    --shard_.busy;
+    unlock();
   }
 
   static constexpr std::size_t max_said = 2;
@@ -259,14 +277,16 @@ class visit {
     for (task* t = leaving_; t != nullptr; t = t->last.next) destroy_contents(*t);
     engine_.leave(me);
 
+    task* taken = nullptr;
     shard_.mutex.lock();
     while (leaving_ != nullptr) {
       task& t = *std::exchange(leaving_, leaving_->last.next);
       --shard_.busy;
       if (t.owners == 0) {
         release(t);
-      } else {
-        t.place = place::withdrawn;  // an observer took its record
+      } else {  // an observer took its record: this visit is an owner beside it
+        t.place = place::withdrawn;
+        t.last.next = std::exchange(taken, &t);
       }
     }
     for (std::size_t i = 0; i != said_; ++i) {
@@ -277,6 +297,10 @@ class visit {
     }
     unlock();
     for (std::size_t i = 0; i != said_; ++i) said(i).~raw_event();
+    while (taken != nullptr) {
+      task& t = *std::exchange(taken, taken->last.next);
+      engine_.dispose(t);
+    }
   }
 
   static void destroy_contents(task& t) noexcept {
