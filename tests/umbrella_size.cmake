@@ -1,0 +1,10 @@
+# Fails when `header` alone, preprocessed by `compiler`, has more than `limit` lines.
+set(source ${CMAKE_CURRENT_BINARY_DIR}/umbrella_size.cpp)
+file(WRITE ${source} "#include <${header}>\n")
+execute_process(COMMAND ${compiler} -std=c++20 -I ${include} -E ${source} OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX REPLACE "[^\n]" "" text "${text}")
+string(LENGTH "${text}" lines)
+message("${header}: ${lines} lines when preprocessed, at most ${limit} allowed")
+if(lines GREATER limit)
+  message(FATAL_ERROR "${header} brings too much: look at what it includes")
+endif()
