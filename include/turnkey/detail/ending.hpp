@@ -332,7 +332,7 @@ inline stats engine::look() noexcept {
   std::uint64_t unfinished = 0;
   for (auto& s : shards_) {
     lock lock(s->mutex);
-    const stats& c = s->counts;
+    const tally& c = s->counts;
     all.submitted += c.submitted;
     all.started += c.started;
     all.succeeded += c.succeeded;

@@ -251,29 +251,22 @@ class engine : private wakeable {
   void tell_undone(task* undone) noexcept;
   void destroy_executor(bool inside) noexcept;
 
+  // Read by every submit and every worker, written next to never: kept apart from what changes.
   const engine_settings settings_;
-  std::atomic<std::size_t> references_{1};
   std::unique_ptr<erased_executor> executor_;  // destroyed by stop()
   std::unique_ptr<steady_time_source> own_time_;
   time_source* time_;
-  std::atomic<bool> timing_{false};  // own_time_ has been started
-  mutex timing_mutex_;
-
   std::array<std::unique_ptr<shard>, shard_count> shards_;
-  key_slot keyless_{0};
+  std::atomic<bool> timing_{false};          // own_time_ has been started
+  std::atomic<bool> permits_scarce_{false};  // written under the gate's lock; a hint for the next submit
   // Written once by stop(). Relaxed is enough: they matter to the thread that stops inside its own callback; everybody
   // else is waited for, or is none of stop()'s business.
   std::atomic<bool> over_{false};
   std::atomic<bool> silent_{false};
 
-  std::atomic<std::size_t> dead_{0};        // in all stores
-  std::atomic<std::size_t> pending_{0};     // counted only where max_pending is set
-  std::atomic<std::uint64_t> deaths_{0};    // orders the dead of different shards
-
-  mutable mutex gate_;
+  alignas(64) mutable mutex gate_;
   ready_queue ready_ TURNKEY_GUARDED_BY(gate_);
   permits permits_ TURNKEY_GUARDED_BY(gate_);
-  std::atomic<bool> permits_scarce_{false};  // written under the gate's lock; a hint for the next submit
   bool stopping_ TURNKEY_GUARDED_BY(gate_) = false;
   bool stopped_ TURNKEY_GUARDED_BY(gate_) = false;
   std::size_t offering_ TURNKEY_GUARDED_BY(gate_) = 0;  // calls of the executor under way
@@ -282,6 +275,12 @@ class engine : private wakeable {
   std::uint64_t lost_ TURNKEY_GUARDED_BY(gate_) = 0;
   std::uint64_t lost_untold_ TURNKEY_GUARDED_BY(gate_) = 0;  // the observer does not know yet
 
+  alignas(64) std::atomic<std::size_t> references_{1};
+  std::atomic<std::size_t> dead_{0};      // in all stores
+  std::atomic<std::size_t> pending_{0};   // counted only where max_pending is set
+  std::atomic<std::uint64_t> deaths_{0};  // orders the dead of different shards
+  key_slot keyless_{0};
+  mutex timing_mutex_;
   alarm alarm_;
   waiters waiters_;
 };

@@ -11,7 +11,6 @@
 #include <turnkey/detail/sync.hpp>
 #include <turnkey/detail/task_heap.hpp>
 #include <turnkey/detail/task_list.hpp>
-#include <turnkey/inspect.hpp>
 
 #include <array>
 #include <cstddef>
@@ -34,40 +33,61 @@ struct block {
   }
 };
 
+// What a shard counts; the first ones change with every task. `waiting` is derived when asked.
+struct tally {
+  std::uint64_t submitted = 0;
+  std::uint64_t started = 0;
+  std::uint64_t succeeded = 0;
+  std::uint64_t ready = 0;
+  std::uint64_t running = 0;
+  std::uint64_t keys = 0;
+  std::uint64_t failed_attempts = 0;
+  std::uint64_t postponed = 0;
+  std::uint64_t died = 0;
+  std::uint64_t cancelled = 0;
+  std::uint64_t undone = 0;
+  std::uint64_t redriven = 0;
+  std::uint64_t rejected = 0;
+  std::uint64_t dead_evicted = 0;
+  std::uint64_t delayed = 0;
+  std::uint64_t dead = 0;
+  std::uint64_t held_keys = 0;
+};
+
 struct alignas(64) shard {
   shard(std::uint32_t number, std::uint32_t bits, std::uint64_t first_serial, std::uint64_t first_fence,
         std::uint64_t seed, std::size_t slot_size) noexcept
-      : ids(number, bits, first_serial), slot_cells(slot_size), next_fence(first_fence), random(seed) {}
+      : next_fence(first_fence), ids(number, bits, first_serial), slot_cells(slot_size), random(seed) {}
 
   mutable detail::mutex mutex;
 
+  // What the way of every task touches stands together, in few cache lines.
+  tally counts;
+  std::uint64_t unfinished = 0;  // accepted and in no final state
+  bool closed = false;           // nothing is let in but follow-up work
+  bool stopped = false;          // nothing is let in and nothing starts
+  bool watched = false;          // one of the watches below is set
+  std::uint64_t next_fence;
   id_index ids;
   slot_table slots;
-  task_heap<by_due_time> timers;
-  task_list<&task::peers> dead;  // oldest first
 
   // Blocks of callables up to 16, 32 and 48 bytes, and those with an extra; larger ones come from the heap.
   static constexpr std::array<std::size_t, 4> block_sizes{sizeof(task) + 16, sizeof(task) + 32, sizeof(task) + 48,
                                                           sizeof(task) + 64 + sizeof(task_extra)};
+  cell_pool slot_cells;
   std::array<cell_pool, 4> blocks{cell_pool{block_sizes[0]}, cell_pool{block_sizes[1]}, cell_pool{block_sizes[2]},
                                   cell_pool{block_sizes[3]}};
-  cell_pool slot_cells;
 
-  std::uint64_t next_fence;
-  std::uint64_t next_event = 1;
-  std::uint64_t random;  // state of the jitter's generator
-
-  stats counts;                  // of this shard; `waiting` is derived when asked
-  std::uint64_t unfinished = 0;  // accepted and in no final state
+  task_heap<by_due_time> timers;
+  task_list<&task::peers> dead;  // oldest first
   std::uint64_t busy = 0;        // finished or told of, but a destructor or an observer still runs
   std::uint64_t arriving = 0;    // let in, their callable is being moved
-  bool closed = false;           // nothing is let in but follow-up work
-  bool stopped = false;          // nothing is let in and nothing starts
-  bool emptied = false;          // stop() has taken what was unfinished
-  bool watched = false;          // one of the following
-  bool watched_quiet = false;    // somebody waits for unfinished, busy and arriving to be 0
-  bool watched_settled = false;  // somebody waits for busy and arriving to be 0
-  bool watched_room = false;      // somebody waits for a task to finish
+  std::uint64_t next_event = 1;
+  std::uint64_t random;            // state of the jitter's generator
+  bool emptied = false;            // stop() has taken what was unfinished
+  bool watched_quiet = false;      // somebody waits for unfinished, busy and arriving to be 0
+  bool watched_settled = false;    // somebody waits for busy and arriving to be 0
+  bool watched_room = false;       // somebody waits for a task to finish
 
   static constexpr std::uint8_t from_heap = block_sizes.size();
 
