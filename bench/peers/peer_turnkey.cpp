@@ -1,8 +1,8 @@
 // turnkey as a peer of the comparison harness: ordered tasks over the harness's own pool, all features compiled in.
+#include <turnkey/turnkey.hpp>
+
 #include "std_pool.hpp"
 #include "workload.hpp"
-
-#include <turnkey/turnkey.hpp>
 
 namespace {
 

@@ -58,12 +58,12 @@ struct event {
   task_id id{};              // not meaningful for the two kinds that name no task
   const Key* key = nullptr;  // null: the task has no key
   turnkey::policy policy{};
-  std::uint32_t attempt = 0;  // the attempt that this is about, from 1; 0 before the first
-  std::uint64_t fence = 0;    // of that attempt's lease; 0 without one
-  time_point time{};          // when it happened
-  time_point due{};           // failed, postponed, submitted: not before this time
-  const failure* error = nullptr;            // failed, dead, evicted; executor_refused, if it threw
-  task_record<Key>* record = nullptr;        // evicted: may be submitted again or moved away
+  std::uint32_t attempt = 0;           // the attempt that this is about, from 1; 0 before the first
+  std::uint64_t fence = 0;             // of that attempt's lease; 0 without one
+  time_point time{};                   // when it happened
+  time_point due{};                    // failed, postponed, submitted: not before this time
+  const failure* error = nullptr;      // failed, dead, evicted; executor_refused, if it threw
+  task_record<Key>* record = nullptr;  // evicted: may be submitted again or moved away
 };
 
 // Any callable that takes a const event<Key>&; empty by default. It is called outside all locks, from any thread,
@@ -74,7 +74,8 @@ class observer {
   observer() noexcept = default;
 
   template <class F>
-    requires(!std::same_as<std::remove_cvref_t<F>, observer> && std::invocable<std::remove_cvref_t<F>&, const event<Key>&>)
+    requires(!std::same_as<std::remove_cvref_t<F>, observer> &&
+             std::invocable<std::remove_cvref_t<F>&, const event<Key>&>)
   observer(F&& callable)  // NOLINT(google-explicit-constructor): options take a plain lambda
       : target_(std::make_shared<std::remove_cvref_t<F>>(std::forward<F>(callable))),
         call_([](void* target, const event<Key>& e) {

@@ -38,8 +38,7 @@ class work {
   }
   ~work() {
     // The last one must see all that the other holders did: release on every decrement, acquire on the last.
-    if (permit_ != nullptr && permit_->references.fetch_sub(1, std::memory_order_acq_rel) == 1)
-      permit_->gone(*permit_);
+    if (permit_ != nullptr && permit_->references.fetch_sub(1, std::memory_order_acq_rel) == 1) permit_->gone(*permit_);
   }
 
   void operator()() const noexcept {

@@ -117,7 +117,7 @@ constexpr const char* to_string(drain_result result) noexcept {
 struct stats {
   // Counters since construction.
   std::uint64_t submitted = 0;
-  std::uint64_t started = 0;          // attempts
+  std::uint64_t started = 0;  // attempts
   std::uint64_t succeeded = 0;
   std::uint64_t failed_attempts = 0;  // those that killed the task too
   std::uint64_t postponed = 0;
@@ -135,10 +135,10 @@ struct stats {
   std::uint64_t ready = 0;
   std::uint64_t running = 0;
   std::uint64_t delayed = 0;
-  std::uint64_t dead = 0;       // in the store
-  std::uint64_t keys = 0;       // with an unfinished task, a pause or a hold
+  std::uint64_t dead = 0;  // in the store
+  std::uint64_t keys = 0;  // with an unfinished task, a pause or a hold
   std::uint64_t held_keys = 0;
-  duration oldest_age{};        // of the unfinished task that was submitted first; 0 without one
+  duration oldest_age{};  // of the unfinished task that was submitted first; 0 without one
 
   [[nodiscard]] std::uint64_t unfinished() const noexcept { return waiting + ready + running + delayed; }
 };

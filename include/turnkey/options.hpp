@@ -39,8 +39,8 @@ struct options {
   std::optional<std::size_t> max_pending{};          // unfinished tasks over all; not 0
   std::optional<std::size_t> max_pending_per_key{};  // unfinished tasks of one key; not 0
 
-  std::uint32_t turn_budget = 16;                         // starts of one line before the next has its turn; not 0
-  duration turn_time = std::chrono::milliseconds{1};      // a turn ends early after it, if others wait
+  std::uint32_t turn_budget = 16;                     // starts of one line before the next has its turn; not 0
+  duration turn_time = std::chrono::milliseconds{1};  // a turn ends early after it, if others wait
 
   std::size_t max_dead = 1024;  // dead tasks that are kept; the oldest leaves
   turnkey::dead_action dead_action = turnkey::dead_action::release;

@@ -43,7 +43,7 @@ class scheduler {
   //            in; both are destroyed by stop() or the destructor.
   //   Throws   std::invalid_argument that names the option and its value; std::bad_alloc.
   template <class E>
-    requires executor<std::remove_reference_t<E>> && (!std::same_as<std::remove_cvref_t<E>, scheduler>)
+    requires(executor<std::remove_reference_t<E>> && !std::same_as<std::remove_cvref_t<E>, scheduler>)
   explicit scheduler(E&& executor, options<Key> options = {}, Hash hash = {}, KeyEqual equal = {})
       : engine_(make(std::forward<E>(executor), std::move(options), std::move(hash), std::move(equal))) {}
 

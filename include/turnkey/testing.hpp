@@ -37,7 +37,7 @@ class manual_executor {
   manual_executor& operator=(const manual_executor&) = delete;
   ~manual_executor() { drop_all(); }
 
-  bool operator()(work permit) {
+  bool operator()(const work& permit) {
     on_offer what;
     {
       detail::lock lock(mutex_);
@@ -47,7 +47,8 @@ class manual_executor {
         permits_.push_back(permit);
     }
     if (what == on_offer::run) permit();
-    if (what == on_offer::fail || what == on_offer::queue_and_fail) throw std::runtime_error("manual_executor: told to fail");
+    if (what == on_offer::fail || what == on_offer::queue_and_fail)
+      throw std::runtime_error("manual_executor: told to fail");
     return what != on_offer::refuse && what != on_offer::queue_and_refuse;
   }
 

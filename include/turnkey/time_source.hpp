@@ -87,7 +87,7 @@ class steady_time_source final : public time_source {
 #if defined(CLOCK_MONOTONIC_COARSE)
     timespec t;
     clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-    return time_point{std::chrono::seconds{t.tv_sec} + std::chrono::nanoseconds{t.tv_nsec}};
+    return time_point{std::chrono::seconds{t.tv_sec} + std::chrono::nanoseconds { t.tv_nsec }};
 #else
     return clock::now();
 #endif

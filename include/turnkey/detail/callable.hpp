@@ -51,7 +51,7 @@ constexpr bool may_postpone() {
 
 // A callable whose move is a copy of its bytes: no code of the user's runs when it is moved or destroyed.
 template <class C>
-constexpr bool is_plain = std::is_trivially_copyable_v<C> && std::is_trivially_destructible_v<C>;
+constexpr bool is_plain = std::conjunction_v<std::is_trivially_copyable<C>, std::is_trivially_destructible<C>>;
 
 // A null function pointer, an empty std::function and the like.
 template <class C>
@@ -103,7 +103,7 @@ constexpr auto destroyer() noexcept -> void (*)(void*) noexcept {
 }
 
 template <class C>
-inline constexpr callable_ops ops_of{&invoke_callable<C>, &move_callable<C>, destroyer<C>(), sizeof(C), alignof(C),
-                                     is_plain<C>};
+inline constexpr callable_ops ops_of{&invoke_callable<C>, &move_callable<C>, destroyer<C>(),
+                                     sizeof(C),           alignof(C),        is_plain<C>};
 
 }  // namespace turnkey::inline v1::detail

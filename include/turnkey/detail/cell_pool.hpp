@@ -83,12 +83,12 @@ class cell_pool {
   static constexpr std::uint32_t first_cell = (sizeof(chunk) + 15) / 16 * 16;
 
   void grow() {
-    auto* const c = new (::operator new(chunk_size, std::align_val_t{chunk_align})) chunk;
+    auto* const c = new (::operator new (chunk_size, std::align_val_t{chunk_align})) chunk;
     c->fresh = first_cell;
     ++spare_;
     link(*c);
   }
-  static void free_chunk(chunk* c) noexcept { ::operator delete(c, std::align_val_t{chunk_align}); }
+  static void free_chunk(chunk* c) noexcept { ::operator delete (c, std::align_val_t{chunk_align}); }
 
   void link(chunk& c) noexcept {
     c.previous = nullptr;

@@ -56,7 +56,6 @@ inline void engine::prepare(bool may_rest) {
   }
   // Acquire pairs with the release below: whoever sees true sees a started time source.
   if (!may_rest || own_time_ == nullptr || timing_.load(std::memory_order_acquire)) return;
-  lock lock(timing_mutex_);
   own_time_->start();
   timing_.store(true, std::memory_order_release);
 }
@@ -107,6 +106,7 @@ inline void engine::accept(visit& v, task& t, key_slot& slot, time_point now, du
 // Whether nothing is unfinished. All shards' locks are held at once, so that no task hides behind another: a callback
 // in one shard may submit into one that was looked at before.
 inline bool engine::quiet() noexcept TURNKEY_NO_ANALYSIS {
+  const holds_several all;
   for (auto& s : shards_) s->mutex.lock();
   bool quiet = true;
   for (auto& s : shards_) quiet = quiet && s->quiet();

@@ -149,11 +149,11 @@ class engine : private wakeable {
     t.spent = true;
   }
   [[nodiscard]] static void* new_heap_block(const block& b) {
-    return ::operator new(b.size, std::align_val_t{b.align > 16 ? b.align : 16});
+    return ::operator new (b.size, std::align_val_t{b.align > 16 ? b.align : 16});
   }
   static void free_heap_block(heap_block* b) noexcept {
     const std::size_t align = b->align;
-    ::operator delete(b, std::align_val_t{align > 16 ? align : 16});
+    ::operator delete (b, std::align_val_t{align > 16 ? align : 16});
   }
 
   // A refused submit, once.
@@ -205,7 +205,7 @@ class engine : private wakeable {
     std::uint32_t starts = 0;  // by this permit, over all its lines
     time_point now{};          // as last read
     time_point began{};
-    bool has_more = false;     // its key had more tasks when it started
+    bool has_more = false;  // its key had more tasks when it started
   };
   static constexpr std::uint32_t max_starts = 256;  // of a permit; then the pool's other users get their share
   static constexpr duration max_time = std::chrono::milliseconds{10};
@@ -280,7 +280,6 @@ class engine : private wakeable {
   std::atomic<std::size_t> pending_{0};   // counted only where max_pending is set
   std::atomic<std::uint64_t> deaths_{0};  // orders the dead of different shards
   key_slot keyless_{0};
-  mutex timing_mutex_;
   alarm alarm_;
   waiters waiters_;
 };

@@ -98,7 +98,8 @@ class key_slot {
   // A dead task has a new life, in the place of its id. Cost: the number of unfinished tasks with smaller ids.
   void revive(task& t) noexcept {
     task* earlier = nullptr;
-    for (task* later = tasks_.first(); later != nullptr && later->id < t.id; later = task_after(*later)) earlier = later;
+    for (task* later = tasks_.first(); later != nullptr && later->id < t.id; later = task_after(*later))
+      earlier = later;
     tasks_.insert_after(earlier, t);
     ++depth_;
     t.retried = false;
@@ -188,11 +189,11 @@ class key_slot {
   }
 
   // Set and read by whoever holds the shard's lock.
-  std::uint32_t references = 0;  // tasks that name this slot, wherever they are
-  std::uint32_t dead = 0;        // of these, dead ones in the store
-  std::uint32_t arriving = 0;    // let in, their callable is being moved
+  std::uint32_t references = 0;     // tasks that name this slot, wherever they are
+  std::uint32_t dead = 0;           // of these, dead ones in the store
+  std::uint32_t arriving = 0;       // let in, their callable is being moved
   std::uint32_t counted_ready = 0;  // ready(), as last added to the shard's gauge
-  bool queued = false;   // in the ready queue, or on the way into or out of it: whoever takes it out will look here
+  bool queued = false;       // in the ready queue, or on the way into or out of it: whoever takes it out will look here
   bool just_queued = false;  // queued by the visit that is under way
   bool has_key = false;      // it is a keyed_slot
   bool in_table = false;
@@ -230,8 +231,8 @@ class key_slot {
   [[nodiscard]] task* next_leased() noexcept {
     if (lease_ != nullptr) return nullptr;
     task* ordered = tasks_.first();
-    if (ordered != nullptr && (ordered->policy != policy::ordered || ordered->place != place::in_line ||
-                               kept_back(*ordered)))
+    if (ordered != nullptr &&
+        (ordered->policy != policy::ordered || ordered->place != place::in_line || kept_back(*ordered)))
       ordered = nullptr;
     if (exclusive_.size == 0) return ordered;
     task* const exclusive = first_of(exclusive_);
@@ -252,9 +253,7 @@ class key_slot {
     return back != nullptr && goes_before(*back, *fresh) ? back : fresh;
   }
 
-  [[nodiscard]] line& line_of(const task& t) noexcept {
-    return t.policy == policy::exclusive ? exclusive_ : parallel_;
-  }
+  [[nodiscard]] line& line_of(const task& t) noexcept { return t.policy == policy::exclusive ? exclusive_ : parallel_; }
 
   void enter_fifo(task& t) noexcept {
     t.place = place::in_line;

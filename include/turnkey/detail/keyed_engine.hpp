@@ -31,10 +31,7 @@ class keyed_engine final : public engine {
 
   keyed_engine(const options<Key>& options, const engine_settings& settings, std::unique_ptr<erased_executor> executor,
                Hash hash, KeyEqual equal)
-      : engine(settings, std::move(executor)),
-        options_(options),
-        hash_(std::move(hash)),
-        equal_(std::move(equal)) {}
+      : engine(settings, std::move(executor)), options_(options), hash_(std::move(hash)), equal_(std::move(equal)) {}
   ~keyed_engine() override {
     this->keep();  // not to be destroyed a second time by what it does here
     this->bury();
@@ -145,7 +142,7 @@ class keyed_engine final : public engine {
         from = i;
       }
       ++at[from];
-      oldest->found.dead.key = std::move(oldest->key);
+      if (oldest->key) oldest->found.dead.key.emplace(std::move(*oldest->key));
       merged.push_back(std::move(oldest->found.dead));
     }
     return merged;
@@ -183,7 +180,8 @@ class keyed_engine final : public engine {
   }
 
   [[nodiscard]] key_slot* find(shard& s, std::uint64_t hash, const Key& key) const {
-    return s.slots.find(hash, [&](const key_slot& slot) { return equal_(static_cast<const slot_type&>(slot).key, key); });
+    return s.slots.find(hash,
+                        [&](const key_slot& slot) { return equal_(static_cast<const slot_type&>(slot).key, key); });
   }
 
   // ---- a submit, step by step
@@ -212,8 +210,8 @@ class keyed_engine final : public engine {
       if (this->settings().max_pending) this->give_back_pending();
     });
 
-    const bool extra = a.retry != nullptr ||
-                       (a.policy != policy::parallel && this->settings().dead_action == dead_action::hold_key);
+    const bool extra =
+        a.retry != nullptr || (a.policy != policy::parallel && this->settings().dead_action == dead_action::hold_key);
     const block layout = block::of(a.ops->size, a.ops->align, extra);
     shard& s = this->shard_of_hash(hash);
     seat<K> to{.key = key, .hash = hash, .layout = layout, .pool = shard::pool_of(layout)};
@@ -482,7 +480,7 @@ std::unique_ptr<erased_executor> erase_executor(E&& executor) {
   if constexpr (!std::is_lvalue_reference_v<E>) {
     static_assert(std::move_constructible<plain>,
                   "turnkey: an executor given as an rvalue is moved in; give one that cannot move as an lvalue");
-    return std::make_unique<held_executor<plain>>(std::move(executor));
+    return std::make_unique<held_executor<plain>>(std::forward<E>(executor));
   } else if constexpr (std::copy_constructible<plain>) {
     return std::make_unique<held_executor<plain>>(executor);
   } else {

@@ -128,8 +128,8 @@ class permits {
   }
 
  private:
-  static constexpr std::size_t max_out = 1;       // permits on their way at once: each that begins sends the next
-  static constexpr std::size_t few = 8;           // spare ones below which a submit makes more
+  static constexpr std::size_t max_out = 1;  // permits on their way at once: each that begins sends the next
+  static constexpr std::size_t few = 8;      // spare ones below which a submit makes more
   static constexpr std::uint32_t hopeless = 8;
 
   offered_permit* spare_ = nullptr;

@@ -55,7 +55,8 @@ inline void engine::settle(visit& v, task& t, const outcome& said, failure_reaso
     die(v, t, said.why(), reason, number, now);
     return;
   }
-  const duration delay = kind == outcome::kind::retry_after ? said.delay() : backoff(retry, t.failed, s.random_fraction());
+  const duration delay =
+      kind == outcome::kind::retry_after ? said.delay() : backoff(retry, t.failed, s.random_fraction());
   const time_point due = later(now, delay > duration::zero() ? delay : duration::zero());
   rest(v, t, due);
   if (due <= now) wake_up(v, t);

@@ -83,11 +83,11 @@ struct alignas(64) shard {
   std::uint64_t busy = 0;        // finished or told of, but a destructor or an observer still runs
   std::uint64_t arriving = 0;    // let in, their callable is being moved
   std::uint64_t next_event = 1;
-  std::uint64_t random;            // state of the jitter's generator
-  bool emptied = false;            // stop() has taken what was unfinished
-  bool watched_quiet = false;      // somebody waits for unfinished, busy and arriving to be 0
-  bool watched_settled = false;    // somebody waits for busy and arriving to be 0
-  bool watched_room = false;       // somebody waits for a task to finish
+  std::uint64_t random;          // state of the jitter's generator
+  bool emptied = false;          // stop() has taken what was unfinished
+  bool watched_quiet = false;    // somebody waits for unfinished, busy and arriving to be 0
+  bool watched_settled = false;  // somebody waits for busy and arriving to be 0
+  bool watched_room = false;     // somebody waits for a task to finish
 
   static constexpr std::uint8_t from_heap = block_sizes.size();
 

@@ -65,4 +65,13 @@ class condition_variable {
   std::condition_variable native_;
 };
 
+// Stands in the one scope that holds more than one lock. A test build checks that nobody else does.
+class holds_several {
+ public:
+  holds_several() noexcept {}
+  ~holds_several() {}
+  holds_several(const holds_several&) = delete;
+  holds_several& operator=(const holds_several&) = delete;
+};
+
 }  // namespace turnkey::inline v1::detail

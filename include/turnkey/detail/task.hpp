@@ -36,8 +36,8 @@ enum class place : std::uint8_t {
 // What is known of a callable's type.
 struct callable_ops {
   outcome (*invoke)(void* callable, attempt& attempt);
-  void (*move)(void* from, void* to);               // constructs `*to`; `*from` stays to be destroyed
-  void (*destroy)(void* callable) noexcept;         // null: nothing to do
+  void (*move)(void* from, void* to);        // constructs `*to`; `*from` stays to be destroyed
+  void (*destroy)(void* callable) noexcept;  // null: nothing to do
   std::size_t size;
   std::size_t align;
   bool plain;  // moving it is copying its bytes, destroying it is nothing
@@ -86,9 +86,9 @@ struct task {
     std::uint64_t rank;
   };
   time_point submitted{};
-  std::uint64_t fence = 0;  // of the attempt that runs or ran last; 0 without a lease
-  std::exception_ptr error;                           // dead: what it died of
-  std::stop_source stop{std::nostopstate};            // running: made when the callback asks for a token
+  std::uint64_t fence = 0;                  // of the attempt that runs or ran last; 0 without a lease
+  std::exception_ptr error;                 // dead: what it died of
+  std::stop_source stop{std::nostopstate};  // running: made when the callback asks for a token
 
   std::uint32_t failed = 0;  // attempts that failed in this life
   std::uint32_t postponed = 0;
@@ -98,11 +98,11 @@ struct task {
   detail::place place = detail::place::in_line;
   std::uint8_t pool;  // of its shard's pools, the one that its block came from
   std::uint8_t heap_rank = 0;
-  bool again : 1 = false;        // in_line: in the again-heap, not in the fifo
-  bool retried : 1 = false;      // has run before in this life: in the again-heap by due time, else by rank
-  bool holder : 1 = false;       // died while its key holds; stays set until rule 5.3 ends the hold
-  bool cancelled : 1 = false;    // while running: it never starts again
-  bool signalled : 1 = false;    // running: its stop token says stop
+  bool again : 1 = false;      // in_line: in the again-heap, not in the fifo
+  bool retried : 1 = false;    // has run before in this life: in the again-heap by due time, else by rank
+  bool holder : 1 = false;     // died while its key holds; stays set until rule 5.3 ends the hold
+  bool cancelled : 1 = false;  // while running: it never starts again
+  bool signalled : 1 = false;  // running: its stop token says stop
   bool spent = false;  // its callable has been destroyed; the worker's while running, so not one of the bits above
   failure_reason reason = failure_reason::asked;  // dead: with `error`
   task_state left_as = task_state::waiting;       // withdrawn: its state when stop() came
@@ -127,9 +127,7 @@ constexpr std::size_t offset_of_extra(std::size_t size, std::size_t align) noexc
   return rounded_up(callable_offset(align) + size, alignof(task_extra));
 }
 
-inline void* callable_of(task& t) noexcept {
-  return reinterpret_cast<std::byte*>(&t) + callable_offset(t.ops->align);
-}
+inline void* callable_of(task& t) noexcept { return reinterpret_cast<std::byte*>(&t) + callable_offset(t.ops->align); }
 
 inline task_extra& extra_of(task& t) noexcept {
   TURNKEY_ASSERT(t.extra_offset != 0, "only some tasks carry an extra");

@@ -11,9 +11,7 @@ namespace turnkey::inline v1::detail {
 
 // Timers: the earliest first, equal times by id (rule 3.3).
 struct by_due_time {
-  static bool before(const task& a, const task& b) noexcept {
-    return a.when != b.when ? a.when < b.when : a.id < b.id;
-  }
+  static bool before(const task& a, const task& b) noexcept { return a.when != b.when ? a.when < b.when : a.id < b.id; }
 };
 
 // Tasks that come back into a line (rule 2.9): what has run before, by due time; then the others, by rank.
