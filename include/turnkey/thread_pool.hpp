@@ -49,12 +49,17 @@ class thread_pool {
 
   // Drops what is queued, takes no more, and lets running permits end; does not wait for them.
   void stop() noexcept {
-    std::deque<work> dropped;  // they die outside the lock
     detail::lock lock(state_->mutex);
     state_->stopped = true;
-    std::swap(dropped, state_->permits);
     state_->changed.notify_all();
-    lock.unlock();
+    while (!state_->permits.empty()) {
+      {
+        const work dropped = std::move(state_->permits.front());
+        state_->permits.pop_front();
+        lock.unlock();
+      }  // it dies outside the lock
+      lock.relock();
+    }
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return threads_.size(); }

@@ -170,6 +170,10 @@ inline void engine::begin(permit& begun) noexcept {
   offered_permit* another;
   {
     lock lock(self.gate_);
+    // A pool that helps while a callback waits: nothing runs on top of a callback, so the permit counts as lost, and
+    // another is offered for the other threads.
+    const visitor* const newest = self.permits_.mine([](const visitor&) { return true; });
+    if (newest != nullptr && newest->in_callback && self.ready_.startable() != 0) return;
     self.permits_.begun(p);
     if (!self.seat(w)) return;
     another = self.next_offer();

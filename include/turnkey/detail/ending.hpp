@@ -116,8 +116,15 @@ inline bool engine::quiet() noexcept TURNKEY_NO_ANALYSIS {
 }
 
 inline bool engine::stalled() noexcept {
-  lock lock(gate_);
-  return permits_.stalled() && ready_.in_flight() == 0 && !ready_.empty();
+  {
+    lock lock(gate_);
+    if (!permits_.stalled() || ready_.in_flight() != 0) return false;
+  }
+  for (auto& s : shards_) {
+    lock lock(s->mutex);
+    if (s->counts.ready != 0) return true;
+  }
+  return false;
 }
 
 inline drain_result engine::drain(const std::optional<time_point>& until) {
@@ -238,7 +245,7 @@ inline task* engine::take_unfinished() noexcept {
       t.owners = 1;
       t.peers.next = undone;
       undone = &t;
-      s->ids.erase(t);
+      s->ids.erase(t, s->arriving != 0);
       v.changed(slot);
     });
   }
@@ -303,7 +310,7 @@ inline void engine::bury() noexcept {
     while (!s->dead.empty()) {
       task& t = *s->dead.first();
       leave_store(v, t);
-      v.depart(t, event_kind::dead);
+      v.depart(t, event_kind::dead, t.failed);
     }
     s->slots.for_each([&v](key_slot& slot) {
       slot.release();

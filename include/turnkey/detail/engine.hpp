@@ -233,7 +233,7 @@ class engine : private wakeable {
   void settle(visit& v, task& t, const outcome& said, failure_reason reason, time_point now) noexcept;
   void rest(visit& v, task& t, time_point due) noexcept;
   void wake_up(visit& v, task& t) noexcept;
-  void finish(visit& v, task& t, event_kind kind, time_point now) noexcept;
+  void finish(visit& v, task& t, event_kind kind, std::uint32_t attempt, time_point now) noexcept;
   void revive(visit& v, task& t) noexcept;
   void leave_store(visit& v, task& t) noexcept;
   bool cancel_in(visit& v, task& t, time_point now) noexcept;

@@ -18,20 +18,18 @@ class id_index {
   id_index(std::uint32_t shard, std::uint32_t shard_bits, std::uint64_t first_serial) noexcept
       : next_(first_serial), oldest_(first_serial), shard_(shard), shard_bits_(shard_bits) {}
 
-  // Makes room for one more.
+  // Makes room for one more, beside `promised` ones for which it was made before and that have not come yet.
   //   Throws   std::bad_alloc; nothing has changed then.
   //   Cost     O(1) amortised: it doubles when at least half of the places are taken and the next one is.
-  void reserve() {
-    if (size_ == capacity_) {
-      grow();
-    } else if (ring_[next_ & (capacity_ - 1)] != nullptr && size_ * 2 >= capacity_) {
-      grow();
-    }
+  void reserve(std::uint64_t promised = 0) {
+    const std::uint64_t taken = size_ + promised;
+    if (taken >= capacity_ || (ring_[next_ & (capacity_ - 1)] != nullptr && taken * 2 >= capacity_)) grow();
   }
 
   // Gives `t` the next id.
   //   Needs    reserve() came before.
   void insert(task& t) noexcept {
+    TURNKEY_ASSERT(size_ < capacity_, "reserve() came before");
     while (ring_[next_ & (capacity_ - 1)] != nullptr) ++next_;
     ring_[next_ & (capacity_ - 1)] = &t;
     t.id = next_ << shard_bits_ | shard_;
@@ -46,15 +44,17 @@ class id_index {
     return t != nullptr && t->id == id ? t : nullptr;
   }
 
-  void erase(const task& t) noexcept {
+  // An empty index gives its memory back, unless room was promised.
+  void erase(const task& t, bool keeps_room = false) noexcept {
     ring_[place_of(t.id)] = nullptr;
-    if (--size_ == 0 && capacity_ > max_spare) {
+    if (--size_ == 0 && capacity_ > max_spare && !keeps_room) {
       ring_.reset();
       capacity_ = 0;
     }
   }
 
-  [[nodiscard]] std::uint64_t last_id() const noexcept { return (next_ - 1) << shard_bits_ | shard_; }
+  // An id that no task gets: behind all that were given, before all that will be.
+  [[nodiscard]] std::uint64_t skip() noexcept { return next_++ << shard_bits_ | shard_; }
 
   // Calls `visit` with every task, in no order; it may erase the task. Cost: the capacity, at most four times the most
   // that were there.

@@ -78,7 +78,7 @@ class key_slot {
     enter_again(t);
   }
 
-  // A running task wants to run again at once, behind what is ready: behind `last`, the largest id given so far.
+  // A running task wants to run again at once, behind what is ready: in the place of `last`, an id of nobody's.
   void come_back_behind(task& t, std::uint64_t last) noexcept {
     give_up_lease(t);
     t.retried = false;

@@ -205,7 +205,9 @@ class keyed_engine final : public engine {
     const std::uint64_t hash = key != nullptr ? hash_of(*key) : 0;
     const std::uint32_t attempts = a.retry != nullptr ? a.retry->max_attempts : this->retry_attempts();
     this->prepare(a.may_rest || a.delay > duration::zero() || attempts > 1 || !this->settings().runs_inline);
-    if (this->settings().max_pending && !this->reserve_pending()) return reject_reason::full;
+    shard& s = this->shard_of_hash(hash);
+    if (this->settings().max_pending && !this->reserve_pending())
+      return is_closed(s) ? reject_reason::closed : reject_reason::full;
     undo pending([this] {
       if (this->settings().max_pending) this->give_back_pending();
     });
@@ -213,7 +215,6 @@ class keyed_engine final : public engine {
     const bool extra =
         a.retry != nullptr || (a.policy != policy::parallel && this->settings().dead_action == dead_action::hold_key);
     const block layout = block::of(a.ops->size, a.ops->align, extra);
-    shard& s = this->shard_of_hash(hash);
     seat<K> to{.key = key, .hash = hash, .layout = layout, .pool = shard::pool_of(layout)};
     if (to.pool == shard::from_heap) to.memory = engine::new_heap_block(layout);
     undo heap([&to] {
@@ -267,6 +268,15 @@ class keyed_engine final : public engine {
     return reject_reason::closed;
   }
 
+  // Whether this thread may not submit any more.
+  [[nodiscard]] bool is_closed(shard& s) const noexcept {
+    {
+      lock lock(s.mutex);
+      if (s.stopped || !s.closed) return s.stopped;
+    }
+    return !this->in_callback();
+  }
+
   // Where a new task will be.
   template <class K>
   struct seat {
@@ -300,7 +310,7 @@ class keyed_engine final : public engine {
     if (to.slot != nullptr && options_.max_pending_per_key && to.slot->has_key &&
         to.slot->depth() + to.slot->arriving >= *options_.max_pending_per_key)
       return reject_reason::key_full;
-    s.ids.reserve();
+    s.ids.reserve(s.arriving);
     if (to.pool != shard::from_heap) to.memory = s.blocks[to.pool].take();
     if (to.slot != nullptr) return {};
     undo memory([&] {

@@ -106,12 +106,19 @@ class permits {
 
   // ---- who is inside
 
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdangling-pointer"  // it does not see that leave() takes the visitor out again
+#endif
   void enter(visitor& v) noexcept {
     v.previous = nullptr;
     v.next = visitors_;
     if (visitors_ != nullptr) visitors_->previous = &v;
     visitors_ = &v;
   }
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
+#pragma GCC diagnostic pop
+#endif
   void leave(visitor& v) noexcept {
     (v.previous != nullptr ? v.previous->next : visitors_) = v.next;
     if (v.next != nullptr) v.next->previous = v.previous;

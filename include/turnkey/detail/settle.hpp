@@ -26,12 +26,12 @@ inline void engine::settle(visit& v, task& t, const outcome& said, failure_reaso
   }
   if (kind == outcome::kind::success) {
     ++s.counts.succeeded;
-    finish(v, t, event_kind::succeeded, now);
+    finish(v, t, event_kind::succeeded, number, now);
     return;
   }
   if (t.cancelled || s.emptied) {
     ++(t.cancelled ? s.counts.cancelled : s.counts.undone);
-    finish(v, t, t.cancelled ? event_kind::cancelled : event_kind::undone, now);
+    finish(v, t, t.cancelled ? event_kind::cancelled : event_kind::undone, number, now);
     return;
   }
   const retry_policy retry = retry_of(t);
@@ -46,7 +46,7 @@ inline void engine::settle(visit& v, task& t, const outcome& said, failure_reaso
     if (said.delay() > duration::zero()) {
       rest(v, t, due);
     } else {
-      t.slot->come_back_behind(t, s.ids.last_id());
+      t.slot->come_back_behind(t, s.ids.skip());
     }
     v.say(event_kind::postponed, t, number, now, due);
     return;
@@ -78,14 +78,14 @@ inline void engine::wake_up(visit& v, task& t) noexcept {
 }
 
 // An unfinished task ends, and holds no longer.
-inline void engine::finish(visit& v, task& t, event_kind kind, time_point now) noexcept {
+inline void engine::finish(visit& v, task& t, event_kind kind, std::uint32_t attempt, time_point now) noexcept {
   key_slot& slot = *t.slot;
   slot.finish(t);
   slot.unhold(t);
   v.finished_one();
   t.when = now;
   if (!t.spent || t.stop.stop_possible() || settings_.observed) {
-    v.depart(t, kind);
+    v.depart(t, kind, attempt);
   } else {
     v.vanish(t);
   }
@@ -104,7 +104,7 @@ inline void engine::die(visit& v, task& t, std::exception_ptr why, failure_reaso
   t.error = std::move(why);
   t.reason = reason;
   // Relaxed is enough: it only numbers, and the shard's lock publishes the task.
-  t.last = {nullptr, deaths_.fetch_add(1, std::memory_order_relaxed), event_kind::dead};
+  t.last = {nullptr, deaths_.fetch_add(1, std::memory_order_relaxed), attempt, event_kind::dead};
   s.dead.push_back(t);
   ++slot.dead;
   ++s.counts.died;
@@ -141,7 +141,7 @@ inline void engine::evict() noexcept {
     leave_store(v, t);
     ++oldest->counts.dead_evicted;
     t.slot->keep_hold_of(t);
-    v.depart(t, event_kind::evicted);
+    v.depart(t, event_kind::evicted, t.failed);
     v.changed(*t.slot);
   }
 }
@@ -155,7 +155,7 @@ inline void engine::say_goodbye(task& t) noexcept {
   e.number = t.last.number;
   e.id = task_id{t.id};
   e.policy = t.policy;
-  e.attempt = t.failed + (e.kind == event_kind::succeeded ? 1U : 0U);
+  e.attempt = t.last.attempt;
   e.fence = t.fence;
   e.time = t.when;
   if (e.kind == event_kind::evicted) {
@@ -235,7 +235,7 @@ inline bool engine::cancel_in(visit& v, task& t, time_point now) noexcept {
     default: return false;
   }
   ++s.counts.cancelled;
-  finish(v, t, event_kind::cancelled, now);
+  finish(v, t, event_kind::cancelled, t.failed, now);
   v.changed(*t.slot);
   return true;
 }
@@ -244,7 +244,7 @@ inline void engine::discard_in(visit& v, task& t, time_point now) noexcept {
   leave_store(v, t);
   t.when = now;
   t.slot->unhold(t);
-  v.depart(t, event_kind::discarded);
+  v.depart(t, event_kind::discarded, t.failed);
   v.changed(*t.slot);
 }
 

@@ -60,6 +60,7 @@ struct heap_links {
 struct farewell {
   task* next;  // of those that leave together
   std::uint64_t number;
+  std::uint32_t attempt;
   event_kind kind;
 };
 

@@ -47,19 +47,19 @@ class visit {
   }
 
   // `t`, a finished task, is told of and destroyed once the lock is gone.
-  void depart(task& t, event_kind kind) noexcept {
+  void depart(task& t, event_kind kind, std::uint32_t attempt) noexcept {
     t.place = place::leaving;
     more_ = true;
-    shard_.ids.erase(t);
+    shard_.ids.erase(t, shard_.arriving != 0);
     ++shard_.busy;
-    t.last = {nullptr, shard_.next_event++, kind};
+    t.last = {nullptr, shard_.next_event++, attempt, kind};
     (leaving_ != nullptr ? last_leaving_->last.next : leaving_) = &t;
     last_leaving_ = &t;
   }
 
   // The same for one that nobody must be told of and whose callable is gone: at once. changed() must follow.
   void vanish(task& t) noexcept {
-    shard_.ids.erase(t);
+    shard_.ids.erase(t, shard_.arriving != 0);
     free(t);
   }
 
