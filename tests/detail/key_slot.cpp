@@ -1,0 +1,281 @@
+#include <turnkey/detail/key_slot.hpp>
+
+#include "support/tasks.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+namespace {
+
+using namespace std::chrono_literals;
+using namespace turnkey::detail;
+using support::ids;
+using support::make_task;
+using support::task_ptr;
+using turnkey::policy;
+using turnkey::time_point;
+
+// One slot and its tasks, named by their ids.
+class line {
+ public:
+  task& arrive(policy p) {
+    task& t = add(p);
+    slot.arrive(t);
+    return t;
+  }
+  task& arrive_resting(policy p) {
+    task& t = add(p);
+    slot.arrive_resting(t);
+    return t;
+  }
+  // Starts next(); its id, 0 when there is none.
+  std::uint64_t start() {
+    task* const t = slot.next();
+    if (t == nullptr) return 0;
+    slot.start(*t);
+    return t->id;
+  }
+  // Starts and finishes all that may start, one after the other.
+  ids run_out() {
+    ids order;
+    while (task* const t = slot.next()) {
+      slot.start(*t);
+      slot.finish(*t);
+      order.push_back(t->id);
+    }
+    return order;
+  }
+  void rest(task& t, turnkey::duration due) {
+    slot.rest(t);
+    t.when = time_point{due};
+  }
+  void kill(task& t) {
+    slot.finish(t);
+    t.place = place::dead;
+    slot.hold(t);
+  }
+
+  key_slot slot{std::uint64_t{1}};
+
+ private:
+  task& add(policy p) {
+    tasks_.push_back(make_task(tasks_.size() + 1, p));
+    return *tasks_.back();
+  }
+  std::vector<task_ptr> tasks_;
+};
+
+constexpr policy all_policies[] = {policy::parallel, policy::exclusive, policy::ordered};
+
+}  // namespace
+
+TEST_CASE("2.9 key_slot: without retries each policy starts by id") {
+  for (const policy p : all_policies) {
+    line l;
+    for (int i = 0; i != 4; ++i) l.arrive(p);
+    CHECK(l.run_out() == ids{1, 2, 3, 4});
+    CHECK(!l.slot.in_use());
+  }
+}
+
+TEST_CASE("2 key_slot: while one runs, parallel tasks start, exclusive and ordered ones do not") {
+  for (const policy running : {policy::exclusive, policy::ordered})
+    for (const policy p : all_policies) {
+      line l;
+      l.arrive(running);
+      CHECK(l.start() == 1);
+      l.arrive(p);
+      CHECK(l.start() == (p == policy::parallel ? 2 : 0));
+    }
+}
+
+TEST_CASE("2.1 key_slot: a task that rests holds no lease, and its turn comes again when it is due") {
+  line l;
+  task& first = l.arrive(policy::exclusive);
+  l.arrive(policy::exclusive);
+  CHECK(l.start() == 1);
+  l.rest(first, 1s);
+  CHECK(l.slot.lease() == nullptr);
+  CHECK(l.start() == 2);
+  l.slot.come_back(first);
+  CHECK(l.start() == 0);
+}
+
+TEST_CASE("2.1 key_slot: ordered tasks stay behind one that rests; exclusive and parallel ones pass it") {
+  line l;
+  task& first = l.arrive(policy::ordered);
+  l.start();
+  l.arrive(policy::ordered);
+  l.arrive(policy::exclusive);
+  l.arrive(policy::parallel);
+  l.rest(first, 1s);
+  CHECK(l.run_out() == ids{3, 4});
+  l.slot.come_back(first);
+  CHECK(l.run_out() == ids{1, 2});
+}
+
+TEST_CASE("2.9 key_slot: due retries go first, by due time and then id") {
+  line l;
+  std::vector<task*> tasks;
+  for (int i = 0; i != 4; ++i) tasks.push_back(&l.arrive(policy::parallel));
+  for (int i = 0; i != 3; ++i) l.start();
+  l.rest(*tasks[0], 2s);
+  l.rest(*tasks[1], 1s);
+  l.rest(*tasks[2], 1s);
+  l.arrive(policy::exclusive);
+  for (const std::size_t i : {2U, 0U, 1U}) l.slot.come_back(*tasks[i]);
+  CHECK(l.run_out() == ids{2, 3, 1, 4, 5});
+}
+
+TEST_CASE("3.4 key_slot: what was delayed before its first attempt has the place of its id") {
+  line l;
+  l.arrive(policy::exclusive);
+  task& delayed = l.arrive_resting(policy::exclusive);
+  l.arrive(policy::parallel);
+  CHECK(l.start() == 1);
+  CHECK(l.slot.ready() == 1);
+  delayed.when = time_point{1s};
+  l.slot.come_back(delayed);
+  l.slot.finish(*l.slot.first_task());
+  CHECK(l.run_out() == ids{2, 3});
+}
+
+TEST_CASE("3 key_slot: postponed by nothing goes behind what is ready, before what comes later") {
+  for (const policy p : {policy::parallel, policy::exclusive}) {
+    line l;
+    task& first = l.arrive(p);
+    l.arrive(p);
+    l.start();
+    l.slot.come_back_behind(first, 2);
+    l.arrive(p);
+    CHECK(l.run_out() == ids{2, 1, 3});
+  }
+}
+
+TEST_CASE("2.9 key_slot: an ordered task that comes back is still the first by its id") {
+  line l;
+  task& first = l.arrive(policy::ordered);
+  l.arrive(policy::ordered);
+  l.start();
+  l.slot.come_back_behind(first, 2);
+  CHECK(l.run_out() == ids{1, 2});
+}
+
+TEST_CASE("2.2, 6.5 key_slot: when the head leaves from wherever it is, the next may start") {
+  for (int where = 0; where != 3; ++where) {
+    line l;
+    task& head = where == 2 ? l.arrive_resting(policy::ordered) : l.arrive(policy::ordered);
+    l.arrive(policy::ordered);
+    if (where == 1) l.start();
+    l.slot.finish(head);
+    CHECK(l.run_out() == ids{2});
+  }
+}
+
+TEST_CASE("5.3 key_slot: a dead holder keeps back larger ids of every policy, not smaller ones") {
+  for (const policy p : all_policies) {
+    line l;
+    task& small = l.arrive_resting(p);
+    task& holder = l.arrive(policy::exclusive);
+    l.arrive(p);
+    l.slot.start(*l.slot.next());
+    l.kill(holder);
+    CHECK(l.slot.next() == nullptr);
+    CHECK(l.slot.ready() == 0);
+    l.slot.come_back(small);
+    CHECK(l.run_out() == ids{1});
+    CHECK(l.slot.in_use());
+    CHECK(l.slot.release());
+    CHECK(!l.slot.release());
+    CHECK(l.run_out() == ids{3});
+  }
+}
+
+TEST_CASE("5.3 key_slot: of several holders the smallest counts, in whatever order they are dealt with") {
+  for (const bool smallest_first : {true, false}) {
+    line l;
+    task& a = l.arrive(policy::exclusive);
+    task& b = l.arrive(policy::exclusive);
+    l.arrive(policy::parallel);
+    l.start();
+    l.rest(a, 1s);
+    l.start();
+    l.kill(b);
+    CHECK(l.slot.held_by() == 2);
+    l.slot.come_back(a);
+    CHECK(l.start() == 1);
+    l.kill(a);
+    CHECK(l.slot.held_by() == 1);
+    l.slot.unhold(smallest_first ? a : b);
+    CHECK(l.slot.held_by() == (smallest_first ? 2 : 1));
+    CHECK(l.slot.next() == nullptr);
+    l.slot.unhold(smallest_first ? b : a);
+    CHECK(l.run_out() == ids{3});
+  }
+}
+
+TEST_CASE("5.3 key_slot: a holder that left the store holds until release") {
+  line l;
+  task& holder = l.arrive(policy::ordered);
+  l.arrive(policy::parallel);
+  l.slot.start(holder);
+  l.kill(holder);
+  l.slot.keep_hold_of(holder);
+  l.slot.unhold(holder);
+  CHECK(l.slot.held_by() == 1);
+  CHECK(l.slot.next() == nullptr);
+  CHECK(l.slot.release());
+  CHECK(l.run_out() == ids{2});
+}
+
+TEST_CASE("5.3 key_slot: what came back under a hold keeps its order, and may leave meanwhile") {
+  line l;
+  task& holder = l.arrive(policy::exclusive);
+  std::vector<task*> tasks;
+  for (int i = 0; i != 5; ++i) tasks.push_back(&l.arrive(policy::parallel));
+  for (int i = 0; i != 6; ++i) l.start();
+  for (int i = 0; i != 5; ++i) l.rest(*tasks[static_cast<std::size_t>(i)], 9s - i * 1s);
+  l.kill(holder);
+  for (task* t : tasks) {
+    l.slot.come_back(*t);
+    CHECK(l.slot.next() == nullptr);
+  }
+  l.slot.finish(*tasks[4]);  // the first of those kept back
+  l.slot.finish(*tasks[1]);  // one in their middle
+  CHECK(l.slot.release());
+  CHECK(l.run_out() == ids{5, 4, 2});
+}
+
+TEST_CASE("5.2 key_slot: a redriven task has the place of its id again") {
+  for (const policy p : all_policies) {
+    line l;
+    l.arrive(p);
+    task& second = l.arrive(p);
+    l.arrive(p);
+    CHECK(l.start() == 1);
+    l.slot.finish(*l.slot.first_task());
+    CHECK(l.start() == 2);
+    l.slot.finish(second);
+    second.place = place::dead;
+    l.slot.revive(second);
+    CHECK(l.run_out() == ids{2, 3});
+  }
+}
+
+TEST_CASE("9.1 key_slot: ready counts what the lease would go to and the parallel tasks in line") {
+  line l;
+  l.arrive(policy::exclusive);
+  l.arrive(policy::exclusive);
+  task& third = l.arrive(policy::parallel);
+  l.arrive(policy::parallel);
+  CHECK(l.slot.ready() == 3);
+  CHECK(l.slot.is_ready(*l.slot.first_task()));
+  CHECK(!l.slot.is_ready(*key_slot::task_after(*l.slot.first_task())));
+  CHECK(l.slot.is_ready(third));
+  l.start();
+  CHECK(l.slot.ready() == 2);
+  CHECK(l.slot.depth() == 4);
+}

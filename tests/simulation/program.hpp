@@ -1,0 +1,424 @@
+// A program for the manual world, decoded from bytes: any bytes are a program, so a seed, a shrinker and a fuzzer can
+// all write them. Callbacks take their scripts from the same bytes, in the order in which they run; when the bytes are
+// used up everything succeeds.
+#pragma once
+
+#include "support/world.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace simulation {
+
+using namespace support;
+using namespace std::chrono_literals;
+
+class program {
+ public:
+  explicit program(std::span<const std::uint8_t> bytes) : bytes_(bytes) { new_world(); }
+  program(const program&) = delete;
+  program& operator=(const program&) = delete;
+
+  // Runs it to its end, then lets the faults stop, and everything must finish. Gives the first thing that was wrong.
+  std::string run() {
+    while (!used_up() && all_is_well()) {
+      operation();
+      look();
+    }
+    if (all_is_well()) come_to_rest();
+    if (all_is_well()) leave_nothing();
+    return wrong_;
+  }
+
+  [[nodiscard]] std::uint64_t operations() const { return operations_; }
+  [[nodiscard]] std::uint64_t tasks() const {
+    std::uint64_t sum = 0;
+    for (const auto& w : worlds_) sum += w->judge.tasks().size();
+    return sum;
+  }
+
+ private:
+  // ---- bytes
+
+  [[nodiscard]] bool used_up() const { return at_ == bytes_.size(); }
+  std::size_t byte() { return used_up() ? 0 : bytes_[at_++]; }
+  std::size_t below(std::size_t n) { return byte() % n; }
+
+  // ---- worlds: the last one is asked; stopped ones stay until their callbacks have returned
+
+  [[nodiscard]] world& now() { return *worlds_.back(); }
+
+  void new_world() {
+    using turnkey::policy;
+    turnkey::options<int> o;
+    o.jitter_seed = 1;
+    const std::size_t which = byte();
+    if (which & 1)
+      o.retry = turnkey::retry_policy{.max_attempts = 3, .initial_delay = 4ms, .max_delay = 6ms, .jitter = 0};
+    if (which & 2) o.dead_action = turnkey::dead_action::hold_key;
+    if (which & 4) o.turn_budget = 1;
+    switch ((which >> 3) % 8) {
+      case 1: o.max_in_flight = 1; break;
+      case 2: o.max_in_flight = 2; break;
+      case 3: o.max_pending = 6; break;
+      case 4: o.max_pending_per_key = 3; break;
+      case 5: o.max_dead = 1; break;
+      case 6:
+        o.policy_override = std::array{policy::parallel, policy::exclusive, policy::ordered}[which >> 6 & 1 ? 1 : 2];
+        break;
+      case 7: o.max_dead = 0; break;
+      default: o.default_policy = which >> 6 & 1 ? policy::ordered : policy::exclusive; break;
+    }
+    worlds_.push_back(std::make_unique<world>(executor_, o));
+    now().keep_evicted = (which >> 7) != 0;
+  }
+
+  [[nodiscard]] bool all_is_well() {
+    for (const auto& w : worlds_)
+      if (wrong_.empty()) wrong_ = w->judge.complaint();
+    return wrong_.empty();
+  }
+
+  // Compares everything that can be looked at with the model.
+  void look() {
+    if (!all_is_well()) return;
+    for (const auto& w : worlds_)
+      if (wrong_.empty()) wrong_ = w->verdict();
+    const turnkey::stats s = now().judge.look(now().time.now());
+    if (wrong_.empty() && depth() == 0 && s.ready != 0 && executor_.size() == 0 && !now().time.next_wake())
+      wrong_ = "8.5: a task is ready, and no permit is out nor will one be offered";
+    if (wrong_.empty() && depth() == 0 && s.running != 0) wrong_ = "a task runs, and no callback is under way";
+  }
+
+  [[nodiscard]] int depth() const {
+    int sum = 0;
+    for (const auto& w : worlds_) sum += w->depth;
+    return sum;
+  }
+
+  // ---- operations
+
+  void operation() {
+    ++operations_;
+    const std::size_t what = byte();
+    if (what < 90) return call(&program::submit);
+    if (what < 140) return run_permit(0);
+    if (what < 156) return run_permit(executor_.size() != 0 ? below(executor_.size()) : 0);
+    if (what < 172) return advance(1ms * static_cast<int>(below(8)));
+    if (what < 180) return jump(1ms * static_cast<int>(below(64)));
+    if (what < 195) return call(&program::disturb);
+    call(&program::ask);
+  }
+
+  void call(void (program::*what)()) {
+    ++calls_;
+    (this->*what)();
+    --calls_;
+  }
+
+  // The pool and the clock misbehave, and somebody ends it all.
+  void disturb() {
+    switch (below(24)) {
+      case 0:
+      case 1:
+      case 2: executor_.drop_one(below(3)); return;
+      case 3:
+      case 4:
+      case 5: executor_.double_one(below(3)); return;
+      case 6:
+      case 7:
+      case 8: return moving_ ? void() : now().time.ring();
+      case 9: return now().close();
+      case 10:
+      case 11: return stop_and_move();
+      case 12: return destroy();
+      default: return set_mode();
+    }
+  }
+
+  void ask() {
+    switch (below(40)) {
+      case 0:
+      case 1:
+      case 2:
+      case 3:
+      case 4:
+      case 5: now().cancel(any_task()); return;
+      case 6:
+      case 7: now().cancel(any_key()); return;
+      case 8: without_inline([&] { now().cancel_all(); }); return;
+      case 9:
+      case 10:
+      case 11:
+      case 12: now().redrive(any_task()); return;
+      case 13:
+      case 14:
+      case 15: without_inline([&] { now().redrive(any_key()); }); return;
+      case 16:
+      case 17: without_inline([&] { now().redrive_all(); }); return;
+      case 18:
+      case 19: now().discard(any_task()); return;
+      case 20:
+      case 21: without_inline([&] { now().discard(any_key()); }); return;
+      case 22: without_inline([&] { now().discard_all(); }); return;
+      case 23:
+      case 24:
+      case 25: now().release(any_key()); return;
+      case 26: without_inline([&] { now().release_all(); }); return;
+      case 27:
+      case 28:
+      case 29:
+      case 30: now().drain(); return;
+      case 31:
+      case 32:
+      case 33: return resubmit_evicted();
+      default: return list();
+    }
+  }
+
+  [[nodiscard]] int any_key() { return static_cast<int>(below(4)); }
+  [[nodiscard]] turnkey::task_id any_task() {
+    const auto& tasks = now().judge.tasks();
+    const std::size_t back = below(32);
+    return back < tasks.size() ? tasks[tasks.size() - 1 - back].id : turnkey::task_id{back};
+  }
+
+  void submit() {
+    const std::size_t b = byte();
+    const key k = b % 8 == 7 ? key() : key(static_cast<int>(b % 8 < 4 ? 0 : b % 4));
+    turnkey::task_options wishes;
+    switch (b / 8 % 8) {
+      case 0: wishes.policy = turnkey::policy::parallel; break;
+      case 1:
+      case 2:
+      case 3: wishes.policy = turnkey::policy::exclusive; break;
+      case 4:
+      case 5:
+      case 6: wishes.policy = turnkey::policy::ordered; break;
+      default: break;
+    }
+    if (!k && b & 128) wishes.policy.reset();  // mostly not refused
+    const std::size_t more = byte();
+    if (more % 4 == 1) wishes.delay = 1ms * static_cast<int>(more / 16) - 2ms;
+    if (wishes.delay < 0s) wishes.delay = {};
+    if (more % 8 == 2)
+      wishes.retry = turnkey::retry_policy{.max_attempts = static_cast<std::uint32_t>(1 + more / 64),
+                                           .initial_delay = 1ms * static_cast<int>(more / 8 % 4),
+                                           .multiplier = 3,
+                                           .max_delay = 5ms,
+                                           .jitter = 0,
+                                           .max_postpones = static_cast<std::uint32_t>(more / 32 % 2)};
+    if (more % 8 == 6) wishes.retry = turnkey::retry_policy{.max_attempts = 4, .initial_delay = 0ms, .jitter = 0};
+    static_cast<void>(now().submit(k, wishes, [this](turnkey::attempt& a) { return callback(a); }));
+  }
+
+  void run_permit(std::size_t index) {
+    if (depth() == 0 || index % 4 == 3) {
+      executor_.run_one(index);
+    } else if (threads_ < 3) {
+      ++threads_;
+      now().run_elsewhere(index);
+      --threads_;
+    }
+  }
+
+  void set_mode() {
+    using turnkey::testing::on_offer;
+    static constexpr std::array modes{on_offer::queue,
+                                      on_offer::queue,
+                                      on_offer::queue,
+                                      on_offer::run,
+                                      on_offer::refuse,
+                                      on_offer::fail,
+                                      on_offer::queue_and_refuse,
+                                      on_offer::queue_and_fail,
+                                      on_offer::drop,
+                                      on_offer::run};
+    mode_ = modes[below(modes.size())];
+    executor_.set_mode(mode_);
+  }
+
+  // What visits many tasks would let some run before it has seen the others, under an executor that runs inline: then
+  // its answer could not be foreseen.
+  template <class Do>
+  void without_inline(Do action) {
+    if (mode_ == turnkey::testing::on_offer::run) executor_.set_mode(turnkey::testing::on_offer::queue);
+    action();
+    executor_.set_mode(mode_);
+  }
+
+  void advance(turnkey::duration by) {
+    world& w = now();
+    const turnkey::time_point end = w.time.now() + by;
+    for (auto wake = w.time.next_wake(); !moving_ && wake && *wake <= end && &w == &now(); wake = w.time.next_wake())
+      jump((std::max)(*wake - w.time.now(), turnkey::duration{}));
+    if (&w == &now() && w.time.now() < end) jump(end - w.time.now());
+  }
+
+  // A wake looks at the shards one after the other; under an executor that runs inline, a key whose retry is due may
+  // be looked at last. So it must not run inline when several keys come back, and what runs inline must not move the
+  // clock again.
+  void jump(turnkey::duration by) {
+    world& w = now();
+    if (std::exchange(moving_, true)) return;
+    std::vector<key> due;
+    for (const auto& t : w.judge.tasks())
+      if (t.state == task_state::delayed && t.due <= w.time.now() + by &&
+          std::find(due.begin(), due.end(), t.key) == due.end())
+        due.push_back(t.key);
+    if (due.size() > 1) {
+      without_inline([&] { w.time.jump(by); });
+    } else {
+      w.time.jump(by);
+    }
+    moving_ = false;
+  }
+
+  void list() {
+    const auto listed = now().scheduler()->dead_tasks();
+    std::vector<const modelled_task*> expected;
+    for (const auto& t : now().judge.tasks())
+      if (t.in_store) expected.push_back(&t);
+    std::sort(expected.begin(), expected.end(), [](auto* a, auto* b) { return a->death < b->death; });
+    const bool same =
+        std::equal(listed.begin(), listed.end(), expected.begin(), expected.end(), [](const auto& a, auto* b) {
+          return a.id == b->id && a.key == b->key && a.policy == b->policy && a.submitted == b->submitted;
+        });
+    now().check(same, "5.2: dead_tasks() lists the store, the oldest first");
+    now().check(now().scheduler()->held_keys().size() == now().judge.look(now().time.now()).held_keys,
+                "5.3: held_keys()");
+  }
+
+  void resubmit_evicted() {
+    world& w = now();
+    if (w.evicted.empty()) return;
+    turnkey::task_record<int> record = std::move(w.evicted.back());
+    w.evicted.pop_back();
+    w.submit(std::move(record), w);
+  }
+
+  // stop(), and most of what it returns goes to a new scheduler.
+  void stop_and_move() {
+    world& old = now();
+    if (worlds_.size() > 6) return;
+    auto records = old.stop();
+    new_world();
+    for (auto& record : records)
+      if (below(8) != 7) now().submit(std::move(record), old);
+    for (auto& record : old.evicted) now().submit(std::move(record), old);
+    old.evicted.clear();
+  }
+
+  void destroy() {
+    if (worlds_.size() > 6) return;
+    now().destroy();
+    new_world();
+  }
+
+  // ---- what a task does in one attempt
+
+  turnkey::outcome callback(turnkey::attempt& a) {
+    using turnkey::outcome;
+    look();
+    for (int actions = 0; !used_up(); ++actions) {
+      const std::size_t what = byte();
+      if (what >= 128 && actions < 3) {
+        if (what % 16 == 0) {
+          now().cancel(a.id());  // itself, unless it has moved on
+        } else if (what % 16 < 6) {
+          run_permit(0);
+        } else {
+          operation();
+        }
+        look();
+        continue;
+      }
+      switch (what % 16) {
+        case 0:
+        case 1:
+        case 2:
+        case 3:
+        case 4: return outcome::success();
+        case 5:
+        case 6: return outcome::retry("again");
+        case 7: return outcome::retry_after(1ms * static_cast<int>(what / 16));
+        case 8: return outcome::retry_after(-1ms);
+        case 9:
+        case 10: return outcome::postpone(0s);
+        case 11: return outcome::postpone(1ms * static_cast<int>(what / 16));
+        case 12: return outcome::dead("no");
+        case 13: throw std::runtime_error("thrown");
+        case 14: throw 14;
+        default: return outcome::dead();
+      }
+    }
+    return outcome::success();
+  }
+
+  // ---- the end
+
+  // Faults stop and time passes while nothing else can happen: all that is unfinished must finish.
+  void come_to_rest() {
+    mode_ = turnkey::testing::on_offer::queue;
+    executor_.set_mode(mode_);
+    redriven_all_ = false;
+    for (int steps = 0; all_is_well(); ++steps) {
+      if (steps == 100'000) return now().check(false, "10.1: it never comes to rest");
+      if (executor_.size() != 0) {
+        executor_.run_one();
+        look();
+      } else if (now().judge.count_unfinished() == 0) {
+        if (std::exchange(redriven_all_, true)) break;
+        now().redrive_all();
+      } else if (const auto wake = now().time.next_wake()) {
+        jump((std::max)(*wake - now().time.now(), turnkey::duration{}));
+        look();
+      } else if (now().release_all() == 0) {
+        return now().check(false, "2.2: unfinished tasks, and nothing will ever start them");
+      }
+    }
+    if (!all_is_well()) return;
+    now().check(now().drain() == turnkey::drain_result::drained, "10.1: drained");
+    now().release_all();
+    now().time.ring();
+    const turnkey::stats s = now().scheduler()->stats();
+    now().check(s.keys == 0 && s.held_keys == 0 && s.dead == 0, "10.5: at rest no key remains");
+    now().check(s.permits_lost == now().judge.look(now().time.now()).permits_lost, "9.4: each lost permit is told of");
+    look();
+  }
+
+  // Every callback is destroyed; permits that the executor still has do nothing.
+  void leave_nothing() {
+    for (const auto& w : worlds_) w->destroy();
+    executor_.run_all();
+    for (const auto& w : worlds_)
+      for (const auto& t : w->judge.tasks())
+        if (t.home.use_count() > static_cast<long>(owners(t))) wrong_ = "10.4: a callback was not destroyed";
+  }
+  [[nodiscard]] std::size_t owners(const modelled_task& t) const {
+    std::size_t sum = 0;
+    for (const auto& w : worlds_)
+      for (const auto& other : w->judge.tasks()) sum += other.home == t.home;
+    return sum;
+  }
+
+  std::span<const std::uint8_t> bytes_;
+  std::size_t at_ = 0;
+  turnkey::testing::manual_executor executor_;
+  turnkey::testing::on_offer mode_ = turnkey::testing::on_offer::queue;
+  std::vector<std::unique_ptr<world>> worlds_;
+  int threads_ = 0;
+  int calls_ = 0;  // of the scheduler that are under way
+  bool moving_ = false;
+  bool redriven_all_ = false;
+  std::uint64_t operations_ = 0;
+  std::string wrong_;
+};
+
+}  // namespace simulation

@@ -1,0 +1,80 @@
+// A std::function pool with threads, as people write them by hand, that now and then misbehaves in every way that a
+// pool can: it throws, refuses, both also after it queued, drops, doubles, and keeps what it ran.
+#pragma once
+
+#include <turnkey/executor.hpp>
+
+#include "support/dice.hpp"
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace support {
+
+class hostile_pool {
+ public:
+  // Of a hundred calls about 12 x `malice` go wrong.
+  hostile_pool(std::size_t threads, std::uint64_t seed, unsigned malice = 1) : dice_(seed), malice_(malice) {
+    for (std::size_t i = 0; i != threads; ++i) threads_.emplace_back([this] { run(); });
+  }
+  hostile_pool(const hostile_pool&) = delete;
+  hostile_pool& operator=(const hostile_pool&) = delete;
+  ~hostile_pool() {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  bool operator()(turnkey::work permit) {
+    std::unique_lock lock(mutex_);
+    const std::uint64_t what = dice_.below(100);
+    if (what < 2 * malice_) return false;                                 // refuses
+    if (what < 4 * malice_) throw std::runtime_error("the pool throws");  // throws
+    if (what < 6 * malice_) {                                             // drops, outside the lock
+      lock.unlock();
+      return true;
+    }
+    jobs_.emplace_back([permit] { permit(); });
+    changed_.notify_one();
+    if (what < 8 * malice_) jobs_.push_back(jobs_.back());   // doubles
+    if (what < 10 * malice_ && what % 2 == 0) return false;  // queues, and refuses
+    if (what < 12 * malice_ && what % 3 == 0) throw 12;      // queues, and throws
+    return true;
+  }
+
+ private:
+  void run() {
+    std::function<void()> job;  // it keeps what it ran until the next one comes
+    while (true) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return over_ || !jobs_.empty(); });
+      if (jobs_.empty()) return;
+      std::function<void()> next = std::move(jobs_.front());
+      jobs_.pop_front();
+      lock.unlock();
+      job = std::move(next);
+      job();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> jobs_;
+  dice dice_;
+  unsigned malice_;
+  bool over_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace support

@@ -1,0 +1,399 @@
+// The reference model: a plain vector of tasks, scanned with the sentences of rule 2. Slow and obvious; it shares no
+// code with the library but its public words. It is told what was asked for, hears the observer's events, in order, and
+// complains of the first thing that the rules do not allow.
+#pragma once
+
+#include <turnkey/event.hpp>
+#include <turnkey/inspect.hpp>
+#include <turnkey/options.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace support {
+
+using turnkey::event_kind;
+using turnkey::policy;
+using turnkey::reject_reason;
+using turnkey::task_state;
+
+using key = std::optional<int>;  // none: the task has no key
+class world;
+
+struct modelled_task {
+  turnkey::task_id id{};
+  support::key key{};
+  turnkey::policy policy{};
+  std::optional<turnkey::retry_policy> own_retry{};
+  std::shared_ptr<world*> home{};  // which world its callback is in; shared with the callback
+
+  // `waiting` stands for ready too; `delayed` is in line once it is due. A dead one outside the store stays `dead`.
+  task_state state = task_state::waiting;
+  turnkey::time_point submitted{};
+  turnkey::time_point due{};
+  bool came_back = false;          // 2.9: a due retry, or postponed until a time
+  std::uint64_t place = 0;         // 2.9: its id; or the largest id when it was postponed by nothing,
+  std::uint64_t postponement = 0;  //      and which postponement that was: behind what is ready
+  std::uint64_t fence = 0;         // of the attempt that runs
+  std::uint32_t failed = 0;
+  std::uint32_t postponed = 0;
+  bool cancelled = false;
+  bool holds = false;     // 5.3
+  bool in_store = false;  // 5.1
+  std::uint64_t death = 0;
+  std::optional<turnkey::outcome> said{};  // what the callback has just returned; a throw is outcome::retry()
+};
+
+class model {
+ public:
+  explicit model(const turnkey::options<int>& set) : set_(set) {}
+
+  // ---- rule 2
+
+  [[nodiscard]] static bool unfinished(const modelled_task& t) {
+    return t.state == task_state::waiting || t.state == task_state::running || t.state == task_state::delayed;
+  }
+  [[nodiscard]] static bool in_line(const modelled_task& t, turnkey::time_point now) {
+    return t.state == task_state::waiting || (t.state == task_state::delayed && t.due <= now);  // 3.3
+  }
+  [[nodiscard]] bool lease_is_free(const key& k) const {
+    return !any(
+        [&](const auto& t) { return t.key == k && t.state == task_state::running && t.policy != policy::parallel; });
+  }
+  [[nodiscard]] bool earlier_are_finished(const modelled_task& t) const {
+    return !any([&](const auto& other) { return other.key == t.key && other.id < t.id && unfinished(other); });
+  }
+  [[nodiscard]] bool held_back(const modelled_task& t) const {
+    return t.key && any([&](const auto& other) { return other.key == t.key && other.holds && other.id < t.id; });
+  }
+  [[nodiscard]] bool may_start(const modelled_task& t, turnkey::time_point now) const {
+    if (!in_line(t, now)) return false;
+    if (!t.key) return true;  // 2.4
+    if (held_back(t)) return false;
+    switch (t.policy) {
+      case policy::parallel: return true;
+      case policy::exclusive: return lease_is_free(t.key);
+      case policy::ordered: return lease_is_free(t.key) && earlier_are_finished(t);
+    }
+    return false;
+  }
+  // 2.9
+  [[nodiscard]] static bool goes_before(const modelled_task& a, const modelled_task& b) {
+    if (a.came_back != b.came_back) return a.came_back;
+    if (a.came_back) return std::pair(a.due, a.id) < std::pair(b.due, b.id);
+    return std::tuple(a.place, a.postponement, a.id) < std::tuple(b.place, b.postponement, b.id);
+  }
+  [[nodiscard]] const modelled_task* first_to_start(const key& k, turnkey::time_point now) const {
+    const modelled_task* first = nullptr;
+    for (const auto& t : tasks_)
+      if (t.key == k && may_start(t, now) && (first == nullptr || goes_before(t, *first))) first = &t;
+    return first;
+  }
+
+  // ---- what is asked of the scheduler: told before it is called
+
+  // Empty: it must be accepted.
+  [[nodiscard]] std::vector<reject_reason> refusals(const key& k, const turnkey::task_options& wishes,
+                                                    bool inside) const {
+    if (!k && wishes.policy.value_or(policy::parallel) != policy::parallel) return {reject_reason::needs_key};
+    std::vector<reject_reason> reasons;
+    if (stopped_ || (closed_ && !inside)) reasons.push_back(reject_reason::closed);
+    if (set_.max_pending && count_unfinished() >= *set_.max_pending) reasons.push_back(reject_reason::full);
+    if (!reasons.empty()) return reasons;
+    if (k && set_.max_pending_per_key &&
+        count_if([&](const auto& t) { return t.key == k && unfinished(t); }) >= *set_.max_pending_per_key)
+      reasons.push_back(reject_reason::key_full);
+    return reasons;
+  }
+  void expect_arrival(const key& k, const turnkey::task_options& wishes, std::shared_ptr<world*> home) {
+    arrival_ = modelled_task{.key = k, .own_retry = wishes.retry, .home = std::move(home)};
+    // 2.4, 2.5
+    arrival_->policy =
+        !k ? policy::parallel : set_.policy_override.value_or(wishes.policy.value_or(set_.default_policy));
+    arrival_delay_ = wishes.delay;
+  }
+  void refused() {
+    arrival_.reset();
+    ++counts_.rejected;
+  }
+  // How many unfinished tasks a cancel covers; the running ones never start again.
+  template <class Which>
+  std::size_t expect_cancel(Which which) {
+    std::size_t covered = 0;
+    for (auto& t : tasks_) {
+      if (!unfinished(t) || !which(t)) continue;
+      ++covered;
+      t.cancelled = true;
+    }
+    return covered;
+  }
+  template <class Which>
+  std::size_t expect_dead(Which which, event_kind what) {
+    expected_of_dead_ = what;
+    return stopped_ && what == event_kind::redriven ? 0
+                                                    : count_if([&](const auto& t) { return t.in_store && which(t); });
+  }
+  template <class Which>
+  std::size_t release(Which which) {
+    std::vector<int> keys;
+    for (auto& t : tasks_)
+      if (t.holds && which(t)) {
+        t.holds = false;
+        if (std::find(keys.begin(), keys.end(), *t.key) == keys.end()) keys.push_back(*t.key);
+      }
+    return keys.size();
+  }
+  void close() { closed_ = true; }
+  void stop() { stopped_ = true; }
+  void said(turnkey::task_id id, const turnkey::outcome& what) {
+    modelled_task* const t = known(id);
+    if (t == nullptr) return;
+    t->said = what;
+    if (!stopped_) return;
+    // 10.3: of a callback that called stop(), or ran meanwhile, the observer hears nothing any more.
+    counts_.failed_attempts += says_failure(what);
+    end(*t, expected_end(*t));
+  }
+
+  // ---- what the observer hears
+
+  void hear(const turnkey::event<int>& e, turnkey::time_point now) {
+    if (e.kind == event_kind::executor_refused) return void(++counts_.executor_refusals);
+    if (e.kind == event_kind::permit_lost) return void(++counts_.permits_lost);
+    const support::key k = e.key != nullptr ? support::key(*e.key) : support::key();
+    expect(e.number > std::exchange(last_number_[k], e.number), e, "9.4: the numbers of a key's events rise");
+    expect(e.time <= now, e, "9.4: an event of the future");
+    if (e.kind == event_kind::submitted) return arrive(e, k, now);
+    modelled_task* const t = known(e.id);
+    if (t == nullptr) return expect(false, e, "1: no such task");
+    expect(t->key == k && t->policy == e.policy, e, "9.4: the event is of another key or policy");
+    if (e.kind == event_kind::started) return start(e, *t, now);
+    if (t->state == task_state::running) return settle(e, *t, now);
+    switch (e.kind) {
+      case event_kind::cancelled:
+        expect(unfinished(*t) && t->cancelled, e, "6.5: nobody cancelled it");
+        return end(*t, e.kind);
+      case event_kind::undone: expect(unfinished(*t) && stopped_, e, "10.3: nobody stopped"); return end(*t, e.kind);
+      case event_kind::redriven:
+        expect(t->in_store && expected_of_dead_ == e.kind, e, "5.2: nobody redrove it");
+        return redrive(*t);
+      case event_kind::discarded:
+        expect(t->in_store && expected_of_dead_ == e.kind, e, "5.2: nobody discarded it");
+        return void(t->in_store = t->holds = false);
+      case event_kind::evicted:
+        expect(t->in_store && count_if([](const auto& o) { return o.in_store; }) > set_.max_dead, e,
+               "5.1: the store is not full");
+        expect(!any([&](const auto& o) { return o.in_store && o.death < t->death; }), e, "5.1: the oldest leaves");
+        t->in_store = false;
+        return void(++counts_.dead_evicted);
+      default: return expect(false, e, "1: it does not run");
+    }
+  }
+
+  [[nodiscard]] turnkey::stats look(turnkey::time_point now) const {
+    turnkey::stats s = counts_;
+    std::map<key, bool> used;
+    for (const auto& t : tasks_) {
+      if (t.state == task_state::running) ++s.running;
+      if (t.state == task_state::delayed && !in_line(t, now)) ++s.delayed;
+      if (in_line(t, now)) ++s.waiting;
+      if (t.in_store) ++s.dead;
+      if (unfinished(t)) s.oldest_age = (std::max)(s.oldest_age, now - t.submitted);
+      if (unfinished(t) || t.holds) used[t.key] |= t.holds;
+    }
+    for (const auto& [k, held] : used) {
+      s.held_keys += held;
+      s.keys += k.has_value();
+      s.ready += count_ready(k, held, now);
+    }
+    s.waiting -= s.ready;
+    return s;
+  }
+
+  [[nodiscard]] std::size_t count_unfinished() const {
+    return count_if([](const auto& t) { return unfinished(t); });
+  }
+  [[nodiscard]] bool stopped() const { return stopped_; }
+  [[nodiscard]] const std::vector<modelled_task>& tasks() const { return tasks_; }
+  [[nodiscard]] const modelled_task* find(turnkey::task_id id) const {
+    const auto at = std::find_if(tasks_.begin(), tasks_.end(), [id](const auto& t) { return t.id == id; });
+    return at != tasks_.end() ? &*at : nullptr;
+  }
+
+  [[nodiscard]] const std::string& complaint() const { return complaint_; }  // the first; empty: all is well
+  void complain(const std::string& of) {
+    if (complaint_.empty()) complaint_ = of;
+  }
+
+ private:
+  template <class Which>
+  [[nodiscard]] std::size_t count_if(Which which) const {
+    return static_cast<std::size_t>(std::count_if(tasks_.begin(), tasks_.end(), which));
+  }
+  template <class Which>
+  [[nodiscard]] bool any(Which which) const {
+    return std::any_of(tasks_.begin(), tasks_.end(), which);
+  }
+  [[nodiscard]] modelled_task* known(turnkey::task_id id) { return const_cast<modelled_task*>(find(id)); }
+  [[nodiscard]] static bool says_failure(const turnkey::outcome& o) {
+    return o.what() != turnkey::outcome::kind::success && o.what() != turnkey::outcome::kind::postpone;
+  }
+
+  void expect(bool holds, const turnkey::event<int>& e, const char* rule) {
+    if (holds || !complaint_.empty()) return;
+    std::ostringstream out;
+    out << rule << "; heard: " << to_string(e.kind) << " task " << static_cast<std::uint64_t>(e.id);
+    if (e.key != nullptr) out << " key " << *e.key;
+    out << " " << to_string(e.policy) << " attempt " << e.attempt << ", event " << e.number;
+    complaint_ = out.str();
+  }
+
+  void arrive(const turnkey::event<int>& e, const key& k, turnkey::time_point now) {
+    if (!arrival_) return expect(false, e, "4.1: nobody submitted it");
+    expect(arrival_->key == k && arrival_->policy == e.policy, e, "2.5: the wrong key or policy");
+    expect(!any([&](const auto& t) { return t.id == e.id || (t.key == k && t.id > e.id); }), e, "1: ids of a key rise");
+    modelled_task t = *std::exchange(arrival_, std::nullopt);
+    t.id = e.id;
+    t.place = static_cast<std::uint64_t>(e.id);
+    t.submitted = now;
+    if (arrival_delay_ > turnkey::duration::zero()) {
+      t.state = task_state::delayed;
+      t.due = now + arrival_delay_;
+      expect(e.due == t.due, e, "3.4: due after the delay");
+    }
+    tasks_.push_back(std::move(t));
+    ++counts_.submitted;
+  }
+
+  void start(const turnkey::event<int>& e, modelled_task& t, turnkey::time_point now) {
+    expect(unfinished(t) && t.state != task_state::running, e, "1: only what is unfinished and does not run starts");
+    expect(!t.cancelled, e, "6.5: it was cancelled");
+    expect(!stopped_, e, "10.3: it starts after stop()");
+    expect(in_line(t, now), e, "3.3: it is not due");
+    expect(!held_back(t), e, "5.3: its key is held");
+    expect(may_start(t, now), e, "2: it may not start");
+    expect(first_to_start(t.key, now) == &t, e, "2.9: another one of its key goes first");
+    expect(e.attempt == t.failed + 1, e, "3.2: the attempt's number is failed attempts + 1");
+    expect(t.policy == policy::parallel ? e.fence == 0 : e.fence > std::exchange(last_fence_[t.key], e.fence), e,
+           "1: fences of a key rise; without a lease there is none");
+    t.state = task_state::running;
+    t.fence = e.fence;
+    t.said.reset();
+    ++counts_.started;
+    if (set_.max_in_flight)
+      expect(count_if([](const auto& o) { return o.state == task_state::running; }) <= *set_.max_in_flight, e,
+             "6.3: more than max_in_flight run");
+  }
+
+  // The attempt of `t` has ended: chapter 3.
+  void settle(const turnkey::event<int>& e, modelled_task& t, turnkey::time_point now) {
+    using kind = turnkey::outcome::kind;
+    if (!t.said) return expect(false, e, "1: its callback has not returned");
+    const kind what = t.said->what();
+    expect(e.kind == expected_end(t), e, "3: the wrong end of this attempt");
+    expect(e.fence == t.fence, e, "9.4: another fence than the attempt's");
+    if (e.kind != event_kind::cancelled && e.kind != event_kind::undone)
+      expect(e.attempt == t.failed + 1, e, "3.2: the attempt's number is failed attempts + 1");
+    t.failed += says_failure(*t.said);
+    counts_.failed_attempts += says_failure(*t.said);
+    switch (e.kind) {
+      case event_kind::succeeded:
+      case event_kind::cancelled:
+      case event_kind::undone: return end(t, e.kind);
+      case event_kind::dead:
+        t.state = task_state::dead;
+        t.in_store = true;
+        t.holds |= (set_.dead_action == turnkey::dead_action::hold_key && t.policy != policy::parallel);
+        return void(t.death = ++counts_.died);
+      case event_kind::failed: {
+        const turnkey::duration delay = what == kind::retry_after ? t.said->delay() : backoff(retry_of(t), t.failed);
+        t.state = task_state::delayed;
+        t.came_back = true;
+        t.due = now + (std::max)(delay, turnkey::duration::zero());
+        return expect(e.due == t.due, e, "3.1: due after the backoff");
+      }
+      case event_kind::postponed: {
+        ++t.postponed;
+        ++counts_.postponed;
+        t.came_back = t.said->delay() > turnkey::duration::zero();
+        t.state = t.came_back ? task_state::delayed : task_state::waiting;
+        t.due = now + t.said->delay();
+        for (const auto& other : tasks_)
+          t.place = (std::max)(t.place, static_cast<std::uint64_t>(other.key == t.key ? other.id : t.id));
+        t.postponement = ++postponements_;
+        return expect(e.due == t.due, e, "3: due after the delay");
+      }
+      default: return;
+    }
+  }
+
+  [[nodiscard]] turnkey::retry_policy retry_of(const modelled_task& t) const {
+    return t.own_retry ? *t.own_retry : set_.retry.value_or(turnkey::retry_policy{.max_attempts = 1});
+  }
+  [[nodiscard]] event_kind expected_end(const modelled_task& t) const {
+    using kind = turnkey::outcome::kind;
+    const kind what = t.said->what();
+    if (what == kind::success) return event_kind::succeeded;
+    if (t.cancelled) return event_kind::cancelled;
+    if (stopped_) return event_kind::undone;
+    const turnkey::retry_policy retry = retry_of(t);
+    if (what == kind::postpone)
+      return retry.max_postpones && t.postponed >= *retry.max_postpones ? event_kind::dead : event_kind::postponed;
+    return what == kind::dead || t.failed + 1 >= retry.max_attempts ? event_kind::dead : event_kind::failed;
+  }
+
+  [[nodiscard]] static turnkey::duration backoff(const turnkey::retry_policy& retry, std::uint32_t failed) {
+    auto delay = static_cast<double>(retry.initial_delay.count());
+    for (std::uint32_t n = 1; n != failed; ++n) delay *= retry.multiplier;
+    delay = (std::min)(delay, static_cast<double>(retry.max_delay.count()));
+    return turnkey::duration(static_cast<turnkey::duration::rep>(delay));
+  }
+
+  void redrive(modelled_task& t) {
+    t.in_store = t.came_back = t.cancelled = false;
+    t.state = task_state::waiting;
+    t.failed = t.postponed = 0;
+    t.place = static_cast<std::uint64_t>(t.id);
+    t.postponement = 0;
+    ++counts_.redriven;
+  }
+  void end(modelled_task& t, event_kind how) {
+    if (how == event_kind::succeeded) ++counts_.succeeded, t.state = task_state::succeeded;
+    if (how == event_kind::cancelled) ++counts_.cancelled, t.state = task_state::cancelled;
+    if (how == event_kind::undone) ++counts_.undone, t.state = task_state::undone;
+    t.holds = false;
+  }
+
+  // What the lease would go to, and the parallel tasks in line; of those only one while the key is held.
+  [[nodiscard]] std::size_t count_ready(const key& k, bool held, turnkey::time_point now) const {
+    std::size_t leased = 0;
+    std::size_t parallel = 0;
+    for (const auto& t : tasks_) {
+      if (t.key != k || !may_start(t, now)) continue;
+      ++(t.policy == policy::parallel ? parallel : leased);
+    }
+    return (std::min)(leased, std::size_t{1}) + (held ? (std::min)(parallel, std::size_t{1}) : parallel);
+  }
+
+  const turnkey::options<int> set_;
+  std::vector<modelled_task> tasks_;
+  std::optional<modelled_task> arrival_;
+  turnkey::duration arrival_delay_{};
+  std::optional<event_kind> expected_of_dead_;
+  std::map<key, std::uint64_t> last_number_;
+  std::map<key, std::uint64_t> last_fence_;
+  std::uint64_t postponements_ = 0;
+  bool closed_ = false;
+  bool stopped_ = false;
+  turnkey::stats counts_;
+  std::string complaint_;
+};
+
+}  // namespace support

@@ -1,0 +1,283 @@
+// The manual world: one scheduler on a manual executor and a manual clock, judged by the reference model. Everything
+// that is asked of the scheduler goes through here, so that the model knows; every answer and every event is checked.
+#pragma once
+
+#include <turnkey/testing.hpp>
+#include <turnkey/turnkey.hpp>
+
+#include "support/model.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace support {
+
+using namespace std::chrono_literals;
+
+// What a task does: called once for each attempt.
+using script = std::function<turnkey::outcome(turnkey::attempt&)>;
+
+[[nodiscard]] inline script succeeds() {
+  return [](turnkey::attempt&) { return turnkey::outcome::success(); };
+}
+// Says these things, attempt by attempt, then succeeds.
+[[nodiscard]] inline script says(std::vector<turnkey::outcome> outcomes) {
+  return [outcomes = std::move(outcomes), next = std::size_t{0}](turnkey::attempt&) mutable {
+    return next < outcomes.size() ? outcomes[next++] : turnkey::outcome::success();
+  };
+}
+
+class world {
+ public:
+  explicit world(turnkey::testing::manual_executor& pool, turnkey::options<int> set = {})
+      : executor(pool), judge(set), scheduler_(make(std::move(set))) {}
+  world(const world&) = delete;
+  world& operator=(const world&) = delete;
+  ~world() { destroy(); }
+
+  turnkey::testing::manual_executor& executor;
+  turnkey::testing::manual_time time;
+  model judge;
+  std::vector<turnkey::task_id> starts;            // in the order in which they became running
+  std::vector<turnkey::task_record<int>> evicted;  // that left the store, when `keep_evicted`
+  bool keep_evicted = false;
+  int depth = 0;  // callbacks that are under way
+
+  [[nodiscard]] turnkey::scheduler<int>* scheduler() { return scheduler_.get(); }
+
+  // ---- what can be asked
+
+  turnkey::submit_result submit(const key& k, const turnkey::task_options& wishes, script callback) {
+    auto home = std::make_shared<world*>(this);
+    const auto refusals = judge.refusals(k, wishes, depth > 0);
+    judge.expect_arrival(k, wishes, home);
+    told what{std::move(home), std::move(callback)};
+    const auto result =
+        k ? scheduler_->try_submit(*k, wishes, std::move(what)) : scheduler_->try_submit(wishes, std::move(what));
+    answered(result.reason(), refusals);
+    return result;
+  }
+  turnkey::task_id submit(const key& k, turnkey::policy p, script callback = succeeds()) {
+    return submit(k, {.policy = p}, std::move(callback)).value();
+  }
+
+  turnkey::task_id submit(const key& k, script callback) {
+    return submit(k, turnkey::task_options{}, std::move(callback)).value();
+  }
+
+  // Takes a task that `from` handed back.
+  void submit(turnkey::task_record<int>&& record, const world& from) {
+    const modelled_task* const old = from.judge.find(record.id());
+    const auto home = old->home;
+    const key k = record.key() != nullptr ? key(*record.key()) : key();
+    const turnkey::task_options wishes{.policy = k ? std::optional(record.policy()) : std::nullopt,
+                                       .retry = old->own_retry};
+    const auto refusals = judge.refusals(k, wishes, depth > 0);
+    judge.expect_arrival(k, wishes, home);
+    *home = this;
+    std::optional<turnkey::reject_reason> reason;
+    try {
+      scheduler_->submit(std::move(record));
+    } catch (const turnkey::rejected& e) {
+      reason = e.reason();
+    }
+    answered(reason, refusals);
+    check(static_cast<bool>(record) == reason.has_value(), "10.3: a record is empty when it was taken");
+  }
+
+  bool cancel(turnkey::task_id id) {
+    const bool expected = judge.expect_cancel([id](const auto& t) { return t.id == id; }) != 0;
+    return same(scheduler_->cancel(id), expected, "cancel(id)");
+  }
+  std::size_t cancel(int k) {
+    const auto expected = judge.expect_cancel([k](const auto& t) { return t.key == k; });
+    return same(scheduler_->cancel(k), expected, "cancel(key)");
+  }
+  std::size_t cancel_all() {
+    const auto expected = judge.expect_cancel([](const auto&) { return true; });
+    return same(scheduler_->cancel_all(), expected, "cancel_all()");
+  }
+  bool redrive(turnkey::task_id id) {
+    const bool expected = judge.expect_dead([id](const auto& t) { return t.id == id; }, event_kind::redriven) != 0;
+    return same(scheduler_->redrive(id), expected, "redrive(id)");
+  }
+  std::size_t redrive(int k) {
+    const auto expected = judge.expect_dead([k](const auto& t) { return t.key == k; }, event_kind::redriven);
+    return same(scheduler_->redrive(k), expected, "redrive(key)");
+  }
+  std::size_t redrive_all() {
+    const auto expected = judge.expect_dead([](const auto&) { return true; }, event_kind::redriven);
+    return same(scheduler_->redrive_all(), expected, "redrive_all()");
+  }
+  bool discard(turnkey::task_id id) {
+    const bool expected = judge.expect_dead([id](const auto& t) { return t.id == id; }, event_kind::discarded) != 0;
+    return same(scheduler_->discard(id), expected, "discard(id)");
+  }
+  std::size_t discard(int k) {
+    const auto expected = judge.expect_dead([k](const auto& t) { return t.key == k; }, event_kind::discarded);
+    return same(scheduler_->discard(k), expected, "discard(key)");
+  }
+  std::size_t discard_all() {
+    const auto expected = judge.expect_dead([](const auto&) { return true; }, event_kind::discarded);
+    return same(scheduler_->discard_all(), expected, "discard_all()");
+  }
+  bool release(int k) {
+    const bool expected = judge.release([k](const auto& t) { return t.key == k; }) != 0;
+    return same(scheduler_->release(k), expected, "release(key)");
+  }
+  std::size_t release_all() {
+    const auto expected = judge.release([](const auto&) { return true; });
+    return same(scheduler_->release_all(), expected, "release_all()");
+  }
+  void close() {
+    judge.close();
+    scheduler_->close();
+  }
+  [[nodiscard]] turnkey::task_records<int> stop() {
+    const std::size_t expected =
+        judge.stopped() ? 0 : judge.look(time.now()).unfinished() - judge.look(time.now()).running;
+    judge.stop();
+    auto records = scheduler_->stop();
+    same(records.size(), expected, "stop()");
+    return records;
+  }
+  void destroy() {
+    if (!scheduler_) return;
+    judge.stop();
+    evicted.clear();
+    scheduler_.reset();
+  }
+  turnkey::drain_result drain() {
+    const turnkey::drain_result result = scheduler_->drain_for(0s);
+    const turnkey::stats expected = judge.look(time.now());
+    if (depth > 0) return same(result, turnkey::drain_result::would_deadlock, "drain inside");
+    if (judge.stopped()) return same(result, turnkey::drain_result::stopped, "drain after stop()");
+    if (expected.unfinished() == 0) return same(result, turnkey::drain_result::drained, "drain");
+    if (result == turnkey::drain_result::stalled && expected.ready != 0 && expected.running == 0) return result;
+    return same(result, turnkey::drain_result::timed_out, "drain");
+  }
+
+  // Runs a permit as another thread of the pool does, while the caller's callback is under way. Strictly handed over:
+  // nothing here ever runs at the same time.
+  void run_elsewhere(std::size_t index = 0) {
+    std::thread([this, index] { executor.run_one(index); }).join();
+  }
+
+  // Runs all that can run without time passing; `pool_mode` was queue.
+  void run_all() { executor.run_all(); }
+
+  // ---- the verdict
+
+  // What was wrong so far, or how stats() differ from the model's; empty: all is well.
+  [[nodiscard]] std::string verdict() {
+    if (judge.complaint().empty() && scheduler_) compare(scheduler_->stats(), judge.look(time.now()));
+    return judge.complaint();
+  }
+
+  void check(bool holds, const std::string& rule) {
+    if (!holds) judge.complain(rule);
+  }
+
+ private:
+  // What the scheduler calls: runs the script, and tells the model what it said.
+  struct told {
+    std::shared_ptr<world*> home;
+    script callback;
+
+    turnkey::outcome operator()(turnkey::attempt& a) {
+      world& here = **home;
+      const modelled_task* const t = here.judge.find(a.id());
+      here.check(t != nullptr && t->state == task_state::running && t->home == home,
+                 "1: a callback runs that has not started");
+      here.check(t == nullptr || (a.number() == t->failed + 1 && a.has_lease() == (t->policy != policy::parallel)),
+                 "3.5: what the attempt knows");
+      ++here.depth;
+      auto said = turnkey::outcome::retry();
+      try {
+        said = callback(a);
+      } catch (...) {
+        --here.depth;
+        here.judge.said(a.id(), said);
+        throw;
+      }
+      --here.depth;
+      here.judge.said(a.id(), said);
+      return said;
+    }
+  };
+
+  std::unique_ptr<turnkey::scheduler<int>> make(turnkey::options<int> set) {
+    set.time = &time;
+    set.observer = [this](const turnkey::event<int>& e) {
+      judge.hear(e, time.now());
+      if (e.kind == event_kind::started) starts.push_back(e.id);
+      if (e.kind == event_kind::evicted && keep_evicted) evicted.push_back(std::move(*e.record));
+    };
+    return std::make_unique<turnkey::scheduler<int>>(executor, std::move(set));
+  }
+
+  void answered(const std::optional<turnkey::reject_reason>& reason,
+                const std::vector<turnkey::reject_reason>& refusals) {
+    if (reason) {
+      check(std::find(refusals.begin(), refusals.end(), *reason) != refusals.end(),
+            std::string("4.2: refused without cause: ") + to_string(*reason));
+      judge.refused();
+    } else {
+      check(refusals.empty(), "4.2: accepted what had to be refused");
+    }
+  }
+
+  template <class Value>
+  Value same(Value got, Value expected, const char* of) {
+    if (got == expected || !judge.complaint().empty()) return got;
+    std::ostringstream out;
+    out << of << " gave " << static_cast<std::uint64_t>(got) << ", the model says "
+        << static_cast<std::uint64_t>(expected);
+    judge.complain(out.str());
+    return got;
+  }
+
+  void compare(const turnkey::stats& got, const turnkey::stats& expected) {
+    std::ostringstream out;
+    const auto one = [&](const char* name, std::uint64_t a, std::uint64_t b) {
+      if (a != b) out << " " << name << " " << a << ", the model says " << b << ";";
+    };
+    one("submitted", got.submitted, expected.submitted);
+    one("started", got.started, expected.started);
+    one("succeeded", got.succeeded, expected.succeeded);
+    one("failed_attempts", got.failed_attempts, expected.failed_attempts);
+    one("postponed", got.postponed, expected.postponed);
+    one("died", got.died, expected.died);
+    one("cancelled", got.cancelled, expected.cancelled);
+    one("undone", got.undone, expected.undone);
+    one("redriven", got.redriven, expected.redriven);
+    one("rejected", got.rejected, expected.rejected);
+    one("executor_refusals", got.executor_refusals, expected.executor_refusals);
+    one("dead_evicted", got.dead_evicted, expected.dead_evicted);
+    one("waiting", got.waiting, expected.waiting);
+    one("ready", got.ready, expected.ready);
+    one("running", got.running, expected.running);
+    one("delayed", got.delayed, expected.delayed);
+    one("dead", got.dead, expected.dead);
+    one("keys", got.keys, expected.keys);
+    one("held_keys", got.held_keys, expected.held_keys);
+    if (!judge.stopped())
+      one("oldest_age", static_cast<std::uint64_t>(got.oldest_age.count()),
+          static_cast<std::uint64_t>(expected.oldest_age.count()));
+    // A lost permit is told of when the clock rings next.
+    if (got.permits_lost < expected.permits_lost) out << " permits_lost " << got.permits_lost << ";";
+    if (!out.str().empty()) judge.complain("9.1: stats:" + out.str());
+  }
+
+  std::unique_ptr<turnkey::scheduler<int>> scheduler_;
+};
+
+}  // namespace support
