@@ -29,7 +29,10 @@ class task_record {
     return *this;
   }
   ~task_record() {
-    if (task_ != nullptr) engine_->dispose(*task_);
+    if (task_ != nullptr) {
+      detail::engine::spend(*task_);  // the list of stop() may keep the rest a while
+      engine_->dispose(*task_);
+    }
     if (engine_ != nullptr) engine_->drop();
   }
 

@@ -69,7 +69,8 @@ class time_source {
   [[nodiscard]] virtual time_point now() noexcept = 0;
 
   // Calls `wake` at `time` or later; the latest call counts, an earlier setting is forgotten. A time that has passed
-  // means soon, time_point::max() means never. It may call `wake` before it returns.
+  // means soon, time_point::max() means never. It may call `wake` before it returns, once the
+  // time has come.
   virtual void wake_at(time_point time, wake wake) noexcept = 0;
 };
 

@@ -415,7 +415,10 @@ class keyed_engine final : public engine {
     event<Key> typed_event = typed(e);
     typed_event.record = &record;
     if (!this->silent()) options_.observer(typed_event);
-    if (!record) return;  // taken: its new owner disposes of it
+    if (!record) {  // taken: its new owner disposes of it
+      t.place = place::withdrawn;
+      return;
+    }
     t.owners = 0;
     record.task_ = nullptr;
   }

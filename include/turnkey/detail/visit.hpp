@@ -282,10 +282,9 @@ class visit {
     while (leaving_ != nullptr) {
       task& t = *std::exchange(leaving_, leaving_->last.next);
       --shard_.busy;
-      if (t.owners == 0) {
+      if (t.place != place::withdrawn) {
         release(t);
       } else {  // an observer took its record: this visit is an owner beside it
-        t.place = place::withdrawn;
         t.last.next = std::exchange(taken, &t);
       }
     }
@@ -304,7 +303,7 @@ class visit {
   }
 
   static void destroy_contents(task& t) noexcept {
-    if (t.owners != 0) return;
+    if (t.place == place::withdrawn) return;  // an observer took its record
     engine::spend(t);
     t.error = nullptr;
     t.stop = std::stop_source{std::nostopstate};
