@@ -3,6 +3,12 @@
 // under `parallel` a later write passes an earlier one that failed, and keys end up wrong. Try both, and --help.
 #include <turnkey/turnkey.hpp>
 
+#include "replay/arguments.hpp"
+#include "replay/event_log.hpp"
+#include "replay/flaky_store.hpp"
+#include "replay/progress.hpp"
+#include "replay/report.hpp"
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -12,12 +18,6 @@
 #include <map>
 #include <string>
 #include <string_view>
-
-#include "replay/arguments.hpp"
-#include "replay/event_log.hpp"
-#include "replay/flaky_store.hpp"
-#include "replay/progress.hpp"
-#include "replay/report.hpp"
 
 using namespace std::chrono_literals;
 

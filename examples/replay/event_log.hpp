@@ -2,6 +2,8 @@
 // an input_error that names the file.
 #pragma once
 
+#include "arguments.hpp"
+
 #include <array>
 #include <cerrno>
 #include <cstddef>
@@ -14,8 +16,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "arguments.hpp"
 
 namespace replay {
 

@@ -3,13 +3,13 @@
 // line. It is not what keeps the order; turnkey is.
 #pragma once
 
+#include "event_log.hpp"
+
 #include <cstdint>
 #include <mutex>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
-
-#include "event_log.hpp"
 
 namespace replay {
 

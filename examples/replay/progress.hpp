@@ -4,11 +4,12 @@
 
 #include <turnkey/inspect.hpp>
 
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdint>
 #include <iostream>
 #include <string>
-#include <unistd.h>
 
 namespace replay {
 

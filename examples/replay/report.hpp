@@ -4,6 +4,10 @@
 
 #include <turnkey/inspect.hpp>
 
+#include "arguments.hpp"
+#include "event_log.hpp"
+#include "flaky_store.hpp"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -12,10 +16,6 @@
 #include <string_view>
 #include <utility>
 #include <vector>
-
-#include "arguments.hpp"
-#include "event_log.hpp"
-#include "flaky_store.hpp"
 
 namespace replay {
 
