@@ -1,7 +1,9 @@
 // The door: what a user calls, and what each call promises. No logic is here; the map of the house is in turnkey.hpp.
 #pragma once
 
+#include <turnkey/detail/erased_executor.hpp>
 #include <turnkey/detail/keyed_engine.hpp>
+#include <turnkey/detail/validate.hpp>
 #include <turnkey/event.hpp>
 #include <turnkey/executor.hpp>
 #include <turnkey/inspect.hpp>

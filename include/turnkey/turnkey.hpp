@@ -18,6 +18,7 @@
 //          detail/ready_queue.hpp     the fair order of lines
 //          detail/permits.hpp         which permits are out, and who is inside
 //          detail/alarm.hpp           asks the time source for the earliest wake
+//          detail/erased_executor.hpp the user's executor behind a virtual call
 //          detail/waiters.hpp         where drain, stop and submit_for sleep
 //     4    detail/key_slot.hpp        THE HEART: one key's lines, lease and holds; every ordering rule
 //     3    detail/task_list.hpp       a list through links in the tasks

@@ -13,6 +13,7 @@
 
 #include <turnkey/attempt.hpp>
 #include <turnkey/detail/alarm.hpp>
+#include <turnkey/detail/erased_executor.hpp>
 #include <turnkey/detail/permits.hpp>
 #include <turnkey/detail/ready_queue.hpp>
 #include <turnkey/detail/shard.hpp>
@@ -32,14 +33,6 @@
 namespace turnkey::inline v1::detail {
 
 class visit;
-
-// The executor, its type forgotten.
-class erased_executor {
- public:
-  virtual ~erased_executor() = default;
-  // False: it says that it refuses.
-  virtual bool offer(work permit) = 0;
-};
 
 // An event before its key has a type.
 struct raw_event {

@@ -17,7 +17,6 @@
 #include <memory>
 #include <new>
 #include <optional>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -461,67 +460,6 @@ engine_settings settings_of(const options<Key>& o, bool runs_inline) {
           .keys_need_destruction = !std::is_trivially_destructible_v<Key>,
           .runs_inline = runs_inline,
           .slot_size = sizeof(keyed_slot<Key>)};
-}
-
-// An executor behind a virtual call. `E` is a reference for one that cannot be copied.
-template <class E>
-class held_executor final : public erased_executor {
- public:
-  template <class From>
-  explicit held_executor(From&& from) : executor_(std::forward<From>(from)) {}
-
-  bool offer(work permit) override {
-    using answer = decltype(executor_(std::move(permit)));
-    if constexpr (std::is_void_v<answer>) {
-      executor_(std::move(permit));
-      return true;
-    } else if constexpr (std::is_convertible_v<answer, bool>) {
-      return static_cast<bool>(executor_(std::move(permit)));
-    } else {
-      static_cast<void>(executor_(std::move(permit)));
-      return true;
-    }
-  }
-
- private:
-  E executor_;
-};
-
-template <class E>
-std::unique_ptr<erased_executor> erase_executor(E&& executor) {
-  using plain = std::remove_cvref_t<E>;
-  if constexpr (!std::is_lvalue_reference_v<E>) {
-    static_assert(std::move_constructible<plain>,
-                  "turnkey: an executor given as an rvalue is moved in; give one that cannot move as an lvalue");
-    return std::make_unique<held_executor<plain>>(std::forward<E>(executor));
-  } else if constexpr (std::copy_constructible<plain>) {
-    return std::make_unique<held_executor<plain>>(executor);
-  } else {
-    return std::make_unique<held_executor<E>>(executor);
-  }
-}
-
-template <class Key>
-[[noreturn]] void throw_rejected(reject_reason reason, const task_options& wishes, const options<Key>& set) {
-  std::string what = std::string("turnkey: submit refused (") + to_string(reason) + "): ";
-  switch (reason) {
-    case reject_reason::closed: what += "close() or stop() came first"; break;
-    case reject_reason::full:
-      what += "max_pending = " + std::to_string(set.max_pending.value_or(0)) +
-              " tasks are unfinished; submit_for() waits for room";
-      break;
-    case reject_reason::key_full:
-      what += "max_pending_per_key = " + std::to_string(set.max_pending_per_key.value_or(0)) +
-              " tasks of this key are unfinished; submit_for() waits for room";
-      break;
-    case reject_reason::needs_key:
-      what += std::string("policy is ") + to_string(wishes.policy.value_or(policy::parallel)) +
-              "; without a key only parallel makes sense";
-      break;
-    case reject_reason::invalid_options: what += "task option " + flaw_of(wishes); break;
-    case reject_reason::empty_callback: what += "the callback is null or an empty function wrapper"; break;
-  }
-  throw rejected(reason, what);
 }
 
 }  // namespace turnkey::inline v1::detail

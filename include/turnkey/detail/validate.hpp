@@ -1,6 +1,7 @@
 // What options make no sense, in words: which option, which value, what would be right.
 #pragma once
 
+#include <turnkey/inspect.hpp>
 #include <turnkey/options.hpp>
 #include <turnkey/retry_policy.hpp>
 
@@ -60,6 +61,30 @@ std::string flaw_of(const options<Key>& o) {
 template <class Key>
 void check(const options<Key>& o) {
   if (const std::string f = flaw_of(o); !f.empty()) throw std::invalid_argument("turnkey: option " + f);
+}
+
+// Throws what submit() throws when it refuses: why, which option, which value.
+template <class Key>
+[[noreturn]] void throw_rejected(reject_reason reason, const task_options& wishes, const options<Key>& set) {
+  std::string what = std::string("turnkey: submit refused (") + to_string(reason) + "): ";
+  switch (reason) {
+    case reject_reason::closed: what += "close() or stop() came first"; break;
+    case reject_reason::full:
+      what += "max_pending = " + std::to_string(set.max_pending.value_or(0)) +
+              " tasks are unfinished; submit_for() waits for room";
+      break;
+    case reject_reason::key_full:
+      what += "max_pending_per_key = " + std::to_string(set.max_pending_per_key.value_or(0)) +
+              " tasks of this key are unfinished; submit_for() waits for room";
+      break;
+    case reject_reason::needs_key:
+      what += std::string("policy is ") + to_string(wishes.policy.value_or(policy::parallel)) +
+              "; without a key only parallel makes sense";
+      break;
+    case reject_reason::invalid_options: what += "task option " + flaw_of(wishes); break;
+    case reject_reason::empty_callback: what += "the callback is null or an empty function wrapper"; break;
+  }
+  throw rejected(reason, what);
 }
 
 }  // namespace turnkey::inline v1::detail
