@@ -284,7 +284,7 @@ inline task* engine::start_next(visit& v, worker& w) noexcept {
   ++w.starts;
   t->when = w.now;
   w.has_more = w.line->depth() > 1;
-  if (t->error) v.drop_error(std::move(t->error));  // of an earlier life
+  if (t->error) v.drop_error(t->error);  // of an earlier life
   v.say(event_kind::started, *t, t->failed + 1, w.now);
   return t;
 }

@@ -106,8 +106,9 @@ class visit {
     signal_ = std::move(source);
     more_ = true;
   }
-  void drop_error(std::exception_ptr error) noexcept {
-    error_ = std::move(error);
+  // Takes an error, to be destroyed without the lock. By a swap: moving one may be copying it.
+  void drop_error(std::exception_ptr& error) noexcept {
+    std::swap(error_, error);
     more_ = true;
   }
   void made_room() noexcept { room_ = true; }
