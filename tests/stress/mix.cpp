@@ -84,7 +84,6 @@ void round(Executor& executor, observing observed, std::uint64_t seed) {
   }
 
   turnkey::stats at_end;
-  std::uint64_t resubmitted = 0;
   {
     keyed first(executor, settings);
     keyed second(executor, second_settings);
@@ -136,7 +135,6 @@ void round(Executor& executor, observing observed, std::uint64_t seed) {
           while (true) {
             try {
               w.accepted(second.submit(std::move(record)));
-              ++resubmitted;
               break;
             } catch (const turnkey::rejected&) {  // full: its room comes
               static_cast<void>(second.drain_for(std::chrono::milliseconds{1}));

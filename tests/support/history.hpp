@@ -33,7 +33,7 @@ class history {
 
   // Folds; empty when all is well, else what is wrong first. To be asked when the scheduler is quiet or stopped.
   std::string check() {
-    std::stable_sort(heard_.begin(), heard_.end(),
+    std::sort(heard_.begin(), heard_.end(),
                      [](const fact& a, const fact& b) { return a.key != b.key ? a.key < b.key : a.number < b.number; });
     picture now;
     const fact* previous = nullptr;
