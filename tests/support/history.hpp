@@ -34,7 +34,7 @@ class history {
   // Folds; empty when all is well, else what is wrong first. To be asked when the scheduler is quiet or stopped.
   std::string check() {
     std::sort(heard_.begin(), heard_.end(),
-                     [](const fact& a, const fact& b) { return a.key != b.key ? a.key < b.key : a.number < b.number; });
+              [](const fact& a, const fact& b) { return a.key != b.key ? a.key < b.key : a.number < b.number; });
     picture now;
     const fact* previous = nullptr;
     for (const fact& f : heard_) {
