@@ -12,11 +12,26 @@ namespace turnkey::inline v1::detail {
 
 class TURNKEY_CAPABILITY("mutex") mutex {
  public:
-  void lock() noexcept TURNKEY_ACQUIRE() { native_.lock(); }
+  // What is guarded here is done within a fraction of a microsecond, and a sleep costs many: so it is tried again a few
+  // times, at growing distances.
+  void lock() noexcept TURNKEY_ACQUIRE() {
+    for (unsigned pauses = 4; pauses <= 64; pauses *= 2) {
+      if (native_.try_lock()) return;
+      for (unsigned i = 0; i != pauses; ++i) relax();
+    }
+    native_.lock();
+  }
   void unlock() noexcept TURNKEY_RELEASE() { native_.unlock(); }
 
  private:
   friend class condition_variable;
+
+  static void relax() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+  }
+
   std::mutex native_;
 };
 
