@@ -29,7 +29,7 @@ inline task_ptr make_task(std::uint64_t id, turnkey::policy how = turnkey::polic
   const std::size_t extra = offset_of_extra(sizeof(nothing), alignof(nothing));
   void* const memory = ::operator new(extra + sizeof(task_extra));
   auto* const t = ::new (memory) task(ops_of<nothing>, how, 0);
-  t->extra_offset = static_cast<std::uint32_t>(extra);
+  t->has_extra = true;
   ::new (static_cast<std::byte*>(memory) + extra) task_extra;
   t->id = id;
   return task_ptr(t);

@@ -13,13 +13,13 @@ namespace turnkey::inline v1::detail {
 class cell_pool {
  public:
   // Cells are aligned to 16 bytes.
-  explicit cell_pool(std::size_t cell_size) noexcept : cell_size_(rounded(cell_size)) {}
+  explicit cell_pool(std::size_t cell_size) noexcept : cell_size_(static_cast<std::uint32_t>(rounded(cell_size))) {}
   cell_pool(const cell_pool&) = delete;
   cell_pool& operator=(const cell_pool&) = delete;
   ~cell_pool() {
-    TURNKEY_ASSERT(used_ == 0, "every cell was given back");
     while (open_ != nullptr) {
       chunk* const c = open_;
+      TURNKEY_ASSERT(c->used == 0, "every cell was given back");
       unlink(*c);
       free_chunk(c);
     }
@@ -35,10 +35,9 @@ class cell_pool {
       c.free = c.free->next;
     } else {
       cell = reinterpret_cast<std::byte*>(&c) + c.fresh;
-      c.fresh += static_cast<std::uint32_t>(cell_size_);
+      c.fresh += cell_size_;
     }
     if (c.used++ == 0) --spare_;
-    ++used_;
     if (c.free == nullptr && c.fresh + cell_size_ > chunk_size) unlink(c);
     return cell;
   }
@@ -50,7 +49,6 @@ class cell_pool {
     auto* const f = static_cast<free_cell*>(cell);
     f->next = c.free;
     c.free = f;
-    --used_;
     if (was_full) link(c);
     if (--c.used != 0) return;
     if (spare_ == max_spare) {
@@ -68,7 +66,7 @@ class cell_pool {
   // A chunk and malloc's word in front of it fill one aligned block, so that chunks follow each other without gaps.
   static constexpr std::uintptr_t chunk_align = 8192;
   static constexpr std::size_t chunk_size = chunk_align - 16;
-  static constexpr std::size_t max_spare = 8;
+  static constexpr std::uint32_t max_spare = 8;
 
   struct free_cell {
     free_cell* next;
@@ -80,7 +78,8 @@ class cell_pool {
     std::uint32_t fresh = 0;  // where the never used cells begin
     std::uint32_t used = 0;
   };
-  static constexpr std::uint32_t first_cell = (sizeof(chunk) + 15) / 16 * 16;
+  static constexpr std::uint32_t first_cell = 64;  // cells of whole cache lines begin at one
+  static_assert(sizeof(chunk) <= first_cell);
 
   void grow() {
     auto* const c = new (::operator new (chunk_size, std::align_val_t{chunk_align})) chunk;
@@ -102,9 +101,8 @@ class cell_pool {
   }
 
   chunk* open_ = nullptr;  // the chunks that have a free cell
-  std::size_t cell_size_;
-  std::size_t spare_ = 0;  // chunks without a used cell
-  std::size_t used_ = 0;
+  std::uint32_t cell_size_;
+  std::uint32_t spare_ = 0;  // chunks without a used cell
 };
 
 }  // namespace turnkey::inline v1::detail

@@ -54,7 +54,7 @@ inline bool engine::in_callback() const noexcept {
 
 // A permit to hand to the executor, if one is worth it.
 inline offered_permit* engine::next_offer() noexcept {
-  if (settings_.runs_inline) return nullptr;
+  if (!permits_.wanted() || settings_.runs_inline) return nullptr;
   if (permits_.none_spare() && ready_.startable() != 0) add_permit();
   offered_permit* const p = permits_.offer(ready_.startable());
   if (p != nullptr && permits_.scarce()) permits_scarce_.store(true, std::memory_order_relaxed);
@@ -69,22 +69,32 @@ inline void engine::add_permit() noexcept {
 
 // Lines that may start something take their places in the fair order.
 inline void engine::push(key_slot* lines) noexcept {
+  if (settings_.runs_inline) return push_and_serve(lines);
   visitor me;
   offered_permit* permit;
   {
     lock lock(gate_);
-    while (lines != nullptr) {
-      key_slot& line = *std::exchange(lines, lines->ready_next);
-      ready_.push(line);
-    }
+    ready_.push_all(lines);
     permit = next_offer();
-    if (permit != nullptr) permits_.enter(me);  // stop() waits for the offer
+    if (permit == nullptr) return;
+    permits_.enter(me);  // stop() waits for the offer
   }
-  if (settings_.runs_inline) serve_here();
-  if (permit == nullptr) return;
   keep();  // an executor that runs inline may run a callback that destroys the scheduler
   offer(*permit);
   leave(me);
+  drop();
+}
+
+// The same under an inline_executor, which needs no permit: this thread becomes the worker.
+inline void engine::push_and_serve(key_slot* lines) noexcept {
+  worker w;
+  {
+    lock lock(gate_);
+    ready_.push_all(lines);
+    if (!seat(w)) return;
+  }
+  keep();  // a callback may destroy the scheduler
+  serve(w);
   drop();
 }
 
@@ -182,18 +192,6 @@ inline void engine::begin(permit& begun) noexcept {
   self.serve(w);
 }
 
-// The same under an inline_executor, which needs no permit.
-inline void engine::serve_here() noexcept {
-  worker w;
-  {
-    lock lock(gate_);
-    if (!seat(w)) return;
-  }
-  keep();  // a callback may destroy the scheduler
-  serve(w);
-  drop();
-}
-
 // Gives a worker its first line; false when nothing is ready, or when there is a worker on this stack already, which
 // goes on with it (rule 8.2).
 inline bool engine::seat(worker& w) noexcept {
@@ -277,15 +275,14 @@ inline task* engine::start_next(visit& v, worker& w) noexcept {
   task* const t = w.line->next();
   if (t == nullptr) return nullptr;
   w.line->start(*t);
-  t->fence = t->policy != policy::parallel ? s.next_fence++ : 0;
+  std::construct_at(&t->run, run_state{t->policy != policy::parallel ? s.next_fence++ : 0});
   ++s.counts.started;
   ++s.counts.running;
-  ++t->attempts;
   ++w.starts;
   t->when = w.now;
   w.has_more = w.line->depth() > 1;
   if (t->error) v.drop_error(t->error);  // of an earlier life
-  v.say(event_kind::started, *t, t->failed + 1, w.now);
+  v.say(event_kind::started, *t, {t->failed + 1, t->run.fence, w.now});
   return t;
 }
 
@@ -319,7 +316,7 @@ inline void engine::turn(worker& w) noexcept {
 // Calls a callback, without any lock. Its callable is destroyed at once when it will not be needed again.
 inline engine::result engine::run(worker& w, task& t) noexcept {
   result done;
-  attempt a(*this, t, task_id{t.id}, t.failed + 1, t.fence);
+  attempt a(*this, t, task_id{t.id}, t.failed + 1, t.run.fence);
   w.me.in_callback = true;
   try {
     done.outcome = t.ops->invoke(callable_of(t), a);
@@ -390,7 +387,7 @@ inline void engine::ring() noexcept {
   if (next) alarm_at(*next);
   for (; lost != 0; --lost) tell(event_kind::permit_lost, nullptr);
   if (permit != nullptr) offer(*permit);
-  if (settings_.runs_inline) serve_here();
+  if (settings_.runs_inline) push_and_serve(nullptr);
   leave(me);
 }
 

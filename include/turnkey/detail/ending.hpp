@@ -97,7 +97,7 @@ inline void engine::accept(visit& v, task& t, key_slot& slot, time_point now, du
   } else {
     slot.arrive(t);
   }
-  v.say(event_kind::submitted, t, 0, now, due);
+  v.say(event_kind::submitted, t, {0, 0, now}, due);
   v.changed(slot);
 }
 
@@ -310,7 +310,7 @@ inline void engine::bury() noexcept {
     while (!s->dead.empty()) {
       task& t = *s->dead.first();
       leave_store(v, t);
-      v.depart(t, event_kind::dead, t.failed);
+      v.depart(t, event_kind::dead, t.failed, t.last.fence);
     }
     s->slots.for_each([&v](key_slot& slot) {
       slot.release();
@@ -386,11 +386,11 @@ inline bool attempt::stop_requested() const noexcept {
 inline std::stop_token attempt::stop_token() {
   std::stop_source fresh;
   detail::lock lock(engine_.shard_of_id(task_.id).mutex);
-  if (!task_.stop.stop_possible()) {
+  if (!task_.run.stop.stop_possible()) {
     if (task_.signalled) fresh.request_stop();
-    task_.stop.swap(fresh);
+    task_.run.stop.swap(fresh);
   }
-  return task_.stop.get_token();
+  return task_.run.stop.get_token();
 }
 
 }  // namespace turnkey::inline v1

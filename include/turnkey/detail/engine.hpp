@@ -48,6 +48,13 @@ struct raw_event {
   std::optional<failure> error;
 };
 
+// The attempt that something is told of, and when that was.
+struct moment {
+  std::uint32_t attempt;
+  std::uint64_t fence;
+  time_point time;
+};
+
 // The memory of a task that is gone, on the way back to the heap.
 struct heap_block {
   heap_block* next;
@@ -95,9 +102,9 @@ class engine : private wakeable {
 
   // ---- permits (detail/dispatch.hpp)
   static void begin(permit& p) noexcept;
-  void serve_here() noexcept;
   static void gone(permit& p) noexcept;
   void push(key_slot* lines) noexcept;
+  void push_and_serve(key_slot* lines) noexcept;
   void offer(offered_permit& p) noexcept;
   void ring() noexcept;
   void alarm_at(time_point time) noexcept;
@@ -178,7 +185,7 @@ class engine : private wakeable {
     return settings_.retry.value_or(never_retry).max_attempts;
   }
   [[nodiscard]] retry_policy retry_of(task& t) const noexcept {
-    if (t.extra_offset != 0 && extra_of(t).has_retry) return extra_of(t).retry;
+    if (t.has_extra && extra_of(t).has_retry) return extra_of(t).retry;
     return settings_.retry.value_or(never_retry);
   }
 
@@ -218,15 +225,14 @@ class engine : private wakeable {
   [[nodiscard]] bool go_on(worker& w) noexcept;
   [[nodiscard]] bool hand_over(worker& w, offered_permit& successor) noexcept;
   [[nodiscard]] task* start_next(visit& v, worker& w) noexcept;
-  void die(visit& v, task& t, std::exception_ptr why, failure_reason reason, std::uint32_t attempt,
-           time_point now) noexcept;
+  void die(visit& v, task& t, std::exception_ptr why, failure_reason reason, const moment& end) noexcept;
   void refused(offered_permit& p, std::exception_ptr error) noexcept;
   void tell(event_kind kind, std::exception_ptr error) noexcept;
   void say_goodbye(task& t) noexcept;
   void settle(visit& v, task& t, const outcome& said, failure_reason reason, time_point now) noexcept;
   void rest(visit& v, task& t, time_point due) noexcept;
   void wake_up(visit& v, task& t) noexcept;
-  void finish(visit& v, task& t, event_kind kind, std::uint32_t attempt, time_point now) noexcept;
+  void finish(visit& v, task& t, event_kind kind, const moment& end) noexcept;
   void revive(visit& v, task& t) noexcept;
   void leave_store(visit& v, task& t) noexcept;
   bool cancel_in(visit& v, task& t, time_point now) noexcept;

@@ -17,7 +17,6 @@
 #include <turnkey/detail/task_list.hpp>
 
 #include <cstdint>
-#include <optional>
 
 namespace turnkey::inline v1::detail {
 
@@ -143,24 +142,26 @@ class key_slot {
   // A holder leaves the store: its id goes on holding until release().
   void keep_hold_of(task& t) noexcept {
     if (!t.holder) return;
-    if (!evicted_holder_ || t.id < *evicted_holder_) evicted_holder_ = t.id;
+    if (t.id < evicted_holder_) evicted_holder_ = t.id;
     unhold(t);
   }
 
   // Ends all holds; true when there was one.
   bool release() noexcept {
-    const bool held = hold_.has_value();
+    const bool was_held = held();
     while (holders_ != nullptr) {
       holders_->holder = false;
       holders_ = extra_of(*holders_).next_holder;
     }
-    evicted_holder_.reset();
+    evicted_holder_ = nobody;
     hold_changed();
-    return held;
+    return was_held;
   }
 
-  // The id of the dead task that holds the key.
-  [[nodiscard]] const std::optional<std::uint64_t>& held_by() const noexcept { return hold_; }
+  [[nodiscard]] bool held() const noexcept { return hold_ != nobody; }
+
+  // The id of the dead task that holds the key, when it is held.
+  [[nodiscard]] std::uint64_t held_by() const noexcept { return hold_; }
 
   // ---- facts
 
@@ -171,13 +172,13 @@ class key_slot {
   [[nodiscard]] const task* lease() const noexcept { return lease_; }
 
   // Whether an unfinished task, a pause or a hold needs the key.
-  [[nodiscard]] bool in_use() const noexcept { return depth_ != 0 || arriving != 0 || paused_ || hold_; }
+  [[nodiscard]] bool in_use() const noexcept { return depth_ != 0 || arriving != 0 || paused_ || held(); }
 
   // How many of its tasks are `ready`: the one that the lease would go to, and all parallel ones in line; of those
   // only the first while the key is held.
   [[nodiscard]] std::uint32_t ready() noexcept {
     if (paused_) return 0;
-    const std::uint32_t parallel = hold_ ? (first_of(parallel_) != nullptr) : parallel_.size;
+    const std::uint32_t parallel = held() ? (first_of(parallel_) != nullptr) : parallel_.size;
     return parallel + (next_leased() != nullptr);
   }
 
@@ -185,33 +186,16 @@ class key_slot {
   [[nodiscard]] bool is_ready(const task& t) noexcept {
     if (paused_) return false;
     if (t.policy != policy::parallel) return next_leased() == &t;
-    return hold_ ? first_of(parallel_) == &t : true;
+    return held() ? first_of(parallel_) == &t : true;
   }
-
-  // Set and read by whoever holds the shard's lock.
-  std::uint32_t references = 0;     // tasks that name this slot, wherever they are
-  std::uint32_t dead = 0;           // of these, dead ones in the store
-  std::uint32_t arriving = 0;       // let in, their callable is being moved
-  std::uint32_t counted_ready = 0;  // ready(), as last added to the shard's gauge
-  bool queued = false;       // in the ready queue, or on the way into or out of it: whoever takes it out will look here
-  bool just_queued = false;  // queued by the visit that is under way
-  bool has_key = false;      // it is a keyed_slot
-  bool in_table = false;
-  bool counted_in_use = false;  // in_use(), as last added to the shard's gauge
-  bool counted_held = false;
-
-  // Guarded by the lock of the ready queue.
-  key_slot* ready_previous = nullptr;
-  key_slot* ready_next = nullptr;
-  bool in_ready_queue = false;
 
  private:
   // The parallel or the exclusive tasks in line.
   struct line {
-    std::uint32_t size = 0;
-    task_list<&task::line> fifo;  // in id order
+    task_heap<by_turn> parked;    // of those that came back, the ones that a hold keeps back
     task_heap<by_turn> again;     // came back: retried, delayed, redriven
-    task_heap<by_turn> parked;    // of those, the ones that a hold keeps back
+    task_list<&task::line> fifo;  // in id order
+    std::uint32_t size = 0;
   };
 
   static bool goes_before(const task& a, const task& b) noexcept {
@@ -225,7 +209,7 @@ class key_slot {
     return a.again != b.again ? b.again : a.id < b.id;
   }
 
-  [[nodiscard]] bool kept_back(const task& t) const noexcept { return hold_ && t.id > *hold_; }
+  [[nodiscard]] bool kept_back(const task& t) const noexcept { return t.id > hold_; }
 
   // Whom the lease would go to: the first of the ordered, if it is the first of all, or the first exclusive one.
   [[nodiscard]] task* next_leased() noexcept {
@@ -288,23 +272,40 @@ class key_slot {
   }
 
   void hold_changed() noexcept {
-    hold_ = evicted_holder_;
-    if (holders_ != nullptr && (!hold_ || holders_->id < *hold_)) hold_ = holders_->id;
+    hold_ = holders_ != nullptr && holders_->id < evicted_holder_ ? holders_->id : evicted_holder_;
     exclusive_.again.merge(exclusive_.parked);
     parallel_.again.merge(parallel_.parked);
   }
 
-  // What every start looks at stands together.
+  static constexpr std::uint64_t nobody = ~std::uint64_t{0};  // larger than any id
+
+  // First what few keys need; what every start looks at stands together, at the end, next to the key.
+  std::uint64_t evicted_holder_ = nobody;
+  task* holders_ = nullptr;  // by id; dead ones in the store, and redriven ones that have not succeeded yet
+  line exclusive_;
+  line parallel_;
   task_list<&task::peers> tasks_;
   task* lease_ = nullptr;
+  std::uint64_t hold_ = nobody;
   std::uint64_t hash_;
   std::uint32_t depth_ = 0;
   bool paused_ = false;
-  line exclusive_;
-  line parallel_;
-  std::optional<std::uint64_t> hold_;
-  std::optional<std::uint64_t> evicted_holder_;
-  task* holders_ = nullptr;  // by id; dead ones in the store, and redriven ones that have not succeeded yet
+
+ public:
+  // Set and read by whoever holds the shard's lock.
+  bool queued = false;       // in the ready queue, or on the way into or out of it: whoever takes it out will look here
+  bool just_queued = false;  // queued by the visit that is under way
+  bool has_key = false;      // it is a keyed_slot
+  bool in_table = false;
+  bool counted_in_use = false;  // in_use(), as last added to the shard's gauge
+  bool counted_held = false;
+  bool in_ready_queue = false;      // this and the links: guarded by the lock of the ready queue
+  std::uint32_t references = 0;     // tasks that name this slot, wherever they are
+  std::uint32_t dead = 0;           // of these, dead ones in the store
+  std::uint32_t arriving = 0;       // let in, their callable is being moved
+  std::uint32_t counted_ready = 0;  // ready(), as last added to the shard's gauge
+  key_slot* ready_next = nullptr;
+  key_slot* ready_previous = nullptr;
 };
 
 }  // namespace turnkey::inline v1::detail

@@ -66,7 +66,7 @@ class keyed_engine final : public engine {
     const Key* const key = record.key();
     arrival a{.ops = old.ops, .policy = policy_for(key != nullptr, {.policy = old.policy})};
     std::optional<retry_policy> own;
-    if (old.extra_offset != 0 && extra_of(old).has_retry) own = extra_of(old).retry;
+    if (old.has_extra && extra_of(old).has_retry) own = extra_of(old).retry;
     a.retry = own ? &*own : nullptr;
     a.may_rest = true;
     const submit_result taken = take_in(key, a, [&](void* to) { old.ops->move(callable_of(old), to); });
@@ -120,7 +120,7 @@ class keyed_engine final : public engine {
           note(*t->slot, found{{.id = task_id{t->id},
                                 .key = {},
                                 .policy = t->policy,
-                                .attempts = t->attempts,
+                                .attempts = attempts_of(*t),
                                 .submitted = t->submitted,
                                 .died = t->when,
                                 .error = failure{t->reason, t->error}},
@@ -153,7 +153,7 @@ class keyed_engine final : public engine {
     for (std::uint32_t i = 0; i != engine::shard_count; ++i)
       list(this->shard_number(i), all, [](shard& s, auto note) {
         s.slots.for_each([&](key_slot& slot) {
-          if (slot.held_by()) note(slot, nothing{});
+          if (slot.held()) note(slot, nothing{});
         });
       });
     std::vector<Key> keys;
@@ -336,9 +336,9 @@ class keyed_engine final : public engine {
   template <class K>
   static task& build(const seat<K>& to, const arrival& a) noexcept {
     auto& t = *::new (to.memory) task(*a.ops, a.policy, to.pool);
-    t.extra_offset = to.layout.extra_offset;
-    if (t.extra_offset != 0) {
-      auto& extra = *::new (static_cast<std::byte*>(to.memory) + t.extra_offset) task_extra;
+    t.has_extra = to.layout.extra_offset != 0;
+    if (t.has_extra) {
+      auto& extra = *::new (static_cast<std::byte*>(to.memory) + to.layout.extra_offset) task_extra;
       extra.has_retry = a.retry != nullptr;
       if (extra.has_retry) extra.retry = *a.retry;
     }

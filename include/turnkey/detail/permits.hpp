@@ -54,9 +54,12 @@ class permits {
 
   // ---- out and back
 
+  // Whether fewer are on their way than may be, and no refusal is being waited out.
+  [[nodiscard]] bool wanted() const noexcept { return out_ < max_out && !offer_again_; }
+
   // A permit to offer now, when `startable` lines may start and fewer permits are on their way; else null.
   [[nodiscard]] offered_permit* offer(std::size_t startable) noexcept {
-    if (out_ >= startable || out_ >= max_out || spare_ == nullptr || offer_again_) return nullptr;
+    if (out_ >= startable || spare_ == nullptr || !wanted()) return nullptr;
     offered_permit* const p = spare_;
     spare_ = p->next;
     --spare_count_;

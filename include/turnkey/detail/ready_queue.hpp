@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <utility>
 
 namespace turnkey::inline v1::detail {
 
@@ -20,6 +21,11 @@ class ready_queue {
     last_ = &line;
     line.in_ready_queue = true;
     ++size_;
+  }
+
+  // All of a list that is linked through ready_next.
+  void push_all(key_slot* lines) noexcept {
+    while (lines != nullptr) push(*std::exchange(lines, lines->ready_next));
   }
 
   void remove(key_slot& line) noexcept {

@@ -18,7 +18,7 @@ inline void engine::settle(visit& v, task& t, const outcome& said, failure_reaso
   shard& s = v.here();
   --s.counts.running;
   const auto kind = said.what();
-  const std::uint32_t number = t.failed + 1;
+  const moment end{t.failed + 1, v.end_attempt(t), now};
   const bool failed = kind != outcome::kind::success && kind != outcome::kind::postpone;
   if (failed) {
     ++s.counts.failed_attempts;
@@ -26,19 +26,19 @@ inline void engine::settle(visit& v, task& t, const outcome& said, failure_reaso
   }
   if (kind == outcome::kind::success) {
     ++s.counts.succeeded;
-    finish(v, t, event_kind::succeeded, number, now);
+    finish(v, t, event_kind::succeeded, end);
     return;
   }
   if (t.cancelled || s.emptied) {
     ++(t.cancelled ? s.counts.cancelled : s.counts.undone);
-    finish(v, t, t.cancelled ? event_kind::cancelled : event_kind::undone, number, now);
+    finish(v, t, t.cancelled ? event_kind::cancelled : event_kind::undone, end);
     return;
   }
   const retry_policy retry = retry_of(t);
   if (kind == outcome::kind::postpone) {
     ++t.postponed;
     if (retry.max_postpones && t.postponed > *retry.max_postpones) {
-      die(v, t, nullptr, failure_reason::postponed_out, number, now);
+      die(v, t, nullptr, failure_reason::postponed_out, end);
       return;
     }
     ++s.counts.postponed;
@@ -48,11 +48,11 @@ inline void engine::settle(visit& v, task& t, const outcome& said, failure_reaso
     } else {
       t.slot->come_back_behind(t, s.ids.skip());
     }
-    v.say(event_kind::postponed, t, number, now, due);
+    v.say(event_kind::postponed, t, end, due);
     return;
   }
   if (kind == outcome::kind::dead || t.failed >= retry.max_attempts) {
-    die(v, t, said.why(), reason, number, now);
+    die(v, t, said.why(), reason, end);
     return;
   }
   const duration delay =
@@ -60,7 +60,7 @@ inline void engine::settle(visit& v, task& t, const outcome& said, failure_reaso
   const time_point due = later(now, delay > duration::zero() ? delay : duration::zero());
   rest(v, t, due);
   if (due <= now) wake_up(v, t);
-  v.say(event_kind::failed, t, number, now, due, failure{reason, said.why()});
+  v.say(event_kind::failed, t, end, due, failure{reason, said.why()});
 }
 
 // A running task gives up its lease and its worker until `due`.
@@ -78,39 +78,38 @@ inline void engine::wake_up(visit& v, task& t) noexcept {
 }
 
 // An unfinished task ends, and holds no longer.
-inline void engine::finish(visit& v, task& t, event_kind kind, std::uint32_t attempt, time_point now) noexcept {
+inline void engine::finish(visit& v, task& t, event_kind kind, const moment& end) noexcept {
   key_slot& slot = *t.slot;
   slot.finish(t);
   slot.unhold(t);
   v.finished_one();
-  t.when = now;
-  if (!t.spent || t.stop.stop_possible() || settings_.observed) {
-    v.depart(t, kind, attempt);
+  t.when = end.time;
+  if (!t.spent || settings_.observed) {
+    v.depart(t, kind, end.attempt, end.fence);
   } else {
     v.vanish(t);
   }
 }
 
 // The last attempt failed: the task goes to its shard's store.
-inline void engine::die(visit& v, task& t, std::exception_ptr why, failure_reason reason, std::uint32_t attempt,
-                        time_point now) noexcept {
+inline void engine::die(visit& v, task& t, std::exception_ptr why, failure_reason reason, const moment& end) noexcept {
   shard& s = v.here();
   key_slot& slot = *t.slot;
   slot.finish(t);
   if (settings_.dead_action == dead_action::hold_key && t.policy != policy::parallel) slot.hold(t);
   v.finished_one();
   t.place = place::dead;
-  t.when = now;
+  t.when = end.time;
   t.error = std::move(why);
   t.reason = reason;
   // Relaxed is enough: it only numbers, and the shard's lock publishes the task.
-  t.last = {nullptr, deaths_.fetch_add(1, std::memory_order_relaxed), attempt, event_kind::dead};
+  t.last = {deaths_.fetch_add(1, std::memory_order_relaxed), end.fence, end.attempt, event_kind::dead};
   s.dead.push_back(t);
   ++slot.dead;
   ++s.counts.died;
   ++s.counts.dead;
   if (dead_.fetch_add(1, std::memory_order_relaxed) >= settings_.max_dead) v.evict_later();
-  v.say(event_kind::dead, t, attempt, now, {}, failure{reason, t.error});
+  v.say(event_kind::dead, t, end, {}, failure{reason, t.error});
 }
 
 // ---- the store of the dead
@@ -141,7 +140,7 @@ inline void engine::evict() noexcept {
     leave_store(v, t);
     ++oldest->counts.dead_evicted;
     t.slot->keep_hold_of(t);
-    v.depart(t, event_kind::evicted, t.failed);
+    v.depart(t, event_kind::evicted, t.failed, t.last.fence);
     v.changed(*t.slot);
   }
 }
@@ -156,7 +155,7 @@ inline void engine::say_goodbye(task& t) noexcept {
   e.id = task_id{t.id};
   e.policy = t.policy;
   e.attempt = t.last.attempt;
-  e.fence = t.fence;
+  e.fence = t.last.fence;
   e.time = t.when;
   if (e.kind == event_kind::evicted) {
     e.error.emplace(t.reason, t.error);
@@ -175,7 +174,6 @@ inline void engine::revive(visit& v, task& t) noexcept {
   if (settings_.max_pending) pending_.fetch_add(1, std::memory_order_relaxed);
   t.failed = 0;
   t.postponed = 0;
-  t.attempts = 0;
   t.cancelled = false;
   t.signalled = false;
   s.ids.back(t);
@@ -193,7 +191,7 @@ inline bool engine::redrive(task_id id) noexcept {
   return with_task(id, [this](visit& v, task& t, time_point now) {
     if (t.place != place::dead) return false;
     revive(v, t);
-    v.say(event_kind::redriven, t, 0, now);
+    v.say(event_kind::redriven, t, {0, 0, now});
     return true;
   });
 }
@@ -224,7 +222,7 @@ inline bool engine::cancel_in(visit& v, task& t, time_point now) noexcept {
   switch (t.place) {
     case place::running:
       t.cancelled = true;
-      if (!t.signalled) v.signal(t.stop);
+      if (!t.signalled) v.signal(t.run.stop);
       t.signalled = true;
       return true;
     case place::resting:
@@ -235,7 +233,7 @@ inline bool engine::cancel_in(visit& v, task& t, time_point now) noexcept {
     default: return false;
   }
   ++s.counts.cancelled;
-  finish(v, t, event_kind::cancelled, t.failed, now);
+  finish(v, t, event_kind::cancelled, {t.failed, 0, now});
   v.changed(*t.slot);
   return true;
 }
@@ -244,7 +242,7 @@ inline void engine::discard_in(visit& v, task& t, time_point now) noexcept {
   leave_store(v, t);
   t.when = now;
   t.slot->unhold(t);
-  v.depart(t, event_kind::discarded, t.failed);
+  v.depart(t, event_kind::discarded, t.failed, t.last.fence);
   v.changed(*t.slot);
 }
 
@@ -260,7 +258,7 @@ void engine::signal_running(shard& s, Which which) noexcept {
       if (more || t.place != place::running || t.signalled || !which(t)) return;
       t.signalled = true;
       more = true;
-      v.signal(t.stop);
+      v.signal(t.run.stop);
     });
   }
 }

@@ -59,15 +59,13 @@ struct alignas(64) shard {
         std::uint64_t seed, std::size_t slot_size) noexcept
       : next_fence(first_fence), ids(number, bits, first_serial), slot_cells(slot_size), random(seed) {}
 
-  mutable detail::mutex mutex;
-
   // What the way of every task touches stands together, in few cache lines.
-  tally counts;
+  mutable detail::mutex mutex{16};
+  std::uint64_t next_fence;
   std::uint64_t unfinished = 0;  // accepted and in no final state
   bool closed = false;           // nothing is let in but follow-up work
   bool stopped = false;          // nothing is let in and nothing starts
   bool watched = false;          // one of the watches below is set
-  std::uint64_t next_fence;
   id_index ids;
   slot_table slots;
 
@@ -78,6 +76,7 @@ struct alignas(64) shard {
   std::array<cell_pool, 4> blocks{cell_pool{block_sizes[0]}, cell_pool{block_sizes[1]}, cell_pool{block_sizes[2]},
                                   cell_pool{block_sizes[3]}};
 
+  tally counts;
   task_heap<by_due_time> timers;
   task_list<&task::peers> dead;  // oldest first
   std::uint64_t busy = 0;        // finished or told of, but a destructor or an observer still runs

@@ -56,10 +56,16 @@ struct heap_links {
   task* right;
 };
 
+// The attempt that runs.
+struct run_state {
+  std::uint64_t fence;                      // 0 without a lease
+  std::stop_source stop{std::nostopstate};  // made when the callback asks for a token
+};
+
 // What is told of a task that is leaving.
 struct farewell {
-  task* next;  // of those that leave together
   std::uint64_t number;
+  std::uint64_t fence;  // of its last attempt
   std::uint32_t attempt;
   event_kind kind;
 };
@@ -69,15 +75,18 @@ struct task {
       : ops(&operations), policy(how), pool(from_pool) {}
   task(const task&) = delete;
   task& operator=(const task&) = delete;
+  ~task() {}  // whoever ends an attempt destroys `run`
 
   const callable_ops* ops;
   std::uint64_t id = 0;
   key_slot* slot = nullptr;
 
-  list_links peers{};  // all unfinished tasks of the key in id order; all dead or withdrawn ones of the shard
+  // All unfinished tasks of the key in id order; all dead or withdrawn ones of the shard; those that leave together.
+  list_links peers{};
   union {
     list_links line{};  // in_line: in the fifo of its policy, unless `again`
     heap_links heap;    // resting: in the shard's timers; in_line and `again`: in the again-heap of its policy
+    run_state run;      // running
     farewell last;      // leaving: what its observers are told; dead: `number` orders the dead of all shards
     std::byte record[sizeof(heap_links)];  // withdrawn: the task_record that stop() made of it
   };
@@ -87,29 +96,34 @@ struct task {
     std::uint64_t rank;
   };
   time_point submitted{};
-  std::uint64_t fence = 0;                  // of the attempt that runs or ran last; 0 without a lease
-  std::exception_ptr error;                 // dead: what it died of
-  std::stop_source stop{std::nostopstate};  // running: made when the callback asks for a token
+  std::exception_ptr error;  // dead: what it died of
 
-  std::uint32_t failed = 0;  // attempts that failed in this life
-  std::uint32_t postponed = 0;
-  std::uint32_t attempts = 0;  // attempts that began in this life
+  std::uint32_t failed = 0;     // attempts that failed in this life
+  std::uint32_t postponed = 0;  // attempts that were postponed in this life
 
   turnkey::policy policy;
   detail::place place = detail::place::in_line;
   std::uint8_t pool;  // of its shard's pools, the one that its block came from
   std::uint8_t heap_rank = 0;
-  bool again : 1 = false;      // in_line: in the again-heap, not in the fifo
-  bool retried : 1 = false;    // has run before in this life: in the again-heap by due time, else by rank
-  bool holder : 1 = false;     // died while its key holds; stays set until rule 5.3 ends the hold
-  bool cancelled : 1 = false;  // while running: it never starts again
-  bool signalled : 1 = false;  // running: its stop token says stop
+  bool has_extra : 1 = false;   // a task_extra stands behind the callable
+  bool again : 1 = false;       // in_line: in the again-heap, not in the fifo
+  bool retried : 1 = false;     // has run before in this life: in the again-heap by due time, else by rank
+  bool holder : 1 = false;      // died while its key holds; stays set until rule 5.3 ends the hold
+  bool cancelled : 1 = false;   // while running: it never starts again
+  bool signalled : 1 = false;   // running: its stop token says stop
+  std::uint8_t owners : 2 = 0;  // outside the engine: a record, the list of stop()
   bool spent = false;  // its callable has been destroyed; the worker's while running, so not one of the bits above
   failure_reason reason = failure_reason::asked;  // dead: with `error`
   task_state left_as = task_state::waiting;       // withdrawn: its state when stop() came
-  std::uint8_t owners = 0;                        // outside the engine: a record, the list of stop()
-  std::uint32_t extra_offset = 0;                 // where a task_extra stands behind the callable; 0: none
 };
+
+// With a callable of 24 bytes: two cache lines.
+static_assert(sizeof(void*) != 8 || sizeof(task) <= 104);
+
+// How many attempts of a task have begun in this life.
+inline std::uint32_t attempts_of(const task& t) noexcept {
+  return t.failed + t.postponed + (t.place == place::running ? 1 : 0);
+}
 
 // What few tasks carry: behind the callable, in the same block.
 struct task_extra {
@@ -131,8 +145,8 @@ constexpr std::size_t offset_of_extra(std::size_t size, std::size_t align) noexc
 inline void* callable_of(task& t) noexcept { return reinterpret_cast<std::byte*>(&t) + callable_offset(t.ops->align); }
 
 inline task_extra& extra_of(task& t) noexcept {
-  TURNKEY_ASSERT(t.extra_offset != 0, "only some tasks carry an extra");
-  return *reinterpret_cast<task_extra*>(reinterpret_cast<std::byte*>(&t) + t.extra_offset);
+  TURNKEY_ASSERT(t.has_extra, "only some tasks carry an extra");
+  return *reinterpret_cast<task_extra*>(reinterpret_cast<std::byte*>(&t) + offset_of_extra(t.ops->size, t.ops->align));
 }
 
 }  // namespace detail

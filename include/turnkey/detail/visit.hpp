@@ -6,6 +6,7 @@
 #include <turnkey/detail/engine.hpp>
 
 #include <cstddef>
+#include <memory>
 #include <new>
 #include <optional>
 #include <utility>
@@ -39,7 +40,7 @@ class visit {
       slot.counted_in_use = in_use;
       shard_.counts.keys += in_use ? 1 : -std::uint64_t{1};
     }
-    if (const bool held = slot.held_by().has_value(); held != slot.counted_held) {
+    if (const bool held = slot.held(); held != slot.counted_held) {
       slot.counted_held = held;
       shard_.counts.held_keys += held ? 1 : -std::uint64_t{1};
     }
@@ -47,14 +48,13 @@ class visit {
   }
 
   // `t`, a finished task, is told of and destroyed once the lock is gone.
-  void depart(task& t, event_kind kind, std::uint32_t attempt) noexcept {
+  void depart(task& t, event_kind kind, std::uint32_t attempt, std::uint64_t fence) noexcept {
     t.place = place::leaving;
     more_ = true;
     shard_.ids.erase(t, shard_.arriving != 0);
     ++shard_.busy;
-    t.last = {nullptr, shard_.next_event++, attempt, kind};
-    (leaving_ != nullptr ? last_leaving_->last.next : leaving_) = &t;
-    last_leaving_ = &t;
+    t.last = {shard_.next_event++, fence, attempt, kind};
+    leaving_.push_back(t);
   }
 
   // The same for one that nobody must be told of and whose callable is gone: at once. changed() must follow.
@@ -71,7 +71,7 @@ class visit {
   }
 
   // Tells the observer that something happened to `t`, which goes on.
-  void say(event_kind kind, const task& t, std::uint32_t attempt, time_point time, time_point due = {},
+  void say(event_kind kind, const task& t, const moment& when, time_point due = {},
            std::optional<failure> error = {}) noexcept {
     if (!engine_.settings().observed) return;
     TURNKEY_ASSERT(said_ != max_said, "a visit has room for what it says");
@@ -85,9 +85,9 @@ class visit {
     e.number = shard_.next_event++;
     e.id = task_id{t.id};
     e.policy = t.policy;
-    e.attempt = attempt;
-    e.fence = t.fence;
-    e.time = time;
+    e.attempt = when.attempt;
+    e.fence = when.fence;
+    e.time = when.time;
     e.due = due;
     e.error = std::move(error);
   }
@@ -100,6 +100,14 @@ class visit {
     if (shard_.timers.first() != &t) return;
     due_ = due;
     more_ = true;
+  }
+
+  // The attempt of a running task is over; returns its fence.
+  std::uint64_t end_attempt(task& t) noexcept {
+    const std::uint64_t fence = t.run.fence;
+    if (t.run.stop.stop_possible()) std::swap(ended_, t.run.stop);  // dies outside the lock
+    std::destroy_at(&t.run);
+    return fence;
   }
 
   void signal(std::stop_source source) noexcept {
@@ -152,7 +160,7 @@ class visit {
   // The rarer of what follows.
   void act() noexcept {
     engine_.keep();  // the user's code may destroy the scheduler
-    if (leaving_ != nullptr || said_ != 0 || signal_.stop_possible()) tell_and_destroy();
+    if (!leaving_.empty() || said_ != 0 || signal_.stop_possible()) tell_and_destroy();
     while (heap_blocks_ != nullptr) engine::free_heap_block(std::exchange(heap_blocks_, heap_blocks_->next));
     error_ = nullptr;
     if (due_) engine_.alarm_at(*due_);
@@ -273,20 +281,21 @@ class visit {
     visitor me;
     engine_.enter(me);
     if (signal_.stop_possible()) signal_.request_stop();
-    for (task* t = leaving_; t != nullptr; t = t->last.next) engine_.say_goodbye(*t);
+    for (task* t = leaving_.first(); t != nullptr; t = leaving_.after(*t)) engine_.say_goodbye(*t);
     for (std::size_t i = 0; i != said_; ++i) engine_.publish(said(i));
-    for (task* t = leaving_; t != nullptr; t = t->last.next) destroy_contents(*t);
+    for (task* t = leaving_.first(); t != nullptr; t = leaving_.after(*t)) destroy_contents(*t);
     engine_.leave(me);
 
-    task* taken = nullptr;
+    task_list<&task::peers> taken;  // an observer took its record: this visit is an owner beside it
     shard_.mutex.lock();
-    while (leaving_ != nullptr) {
-      task& t = *std::exchange(leaving_, leaving_->last.next);
+    while (!leaving_.empty()) {
+      task& t = *leaving_.first();
+      leaving_.remove(t);
       --shard_.busy;
-      if (t.place != place::withdrawn) {
+      if (t.place == place::withdrawn) {
+        taken.push_back(t);
+      } else {
         release(t);
-      } else {  // an observer took its record: this visit is an owner beside it
-        t.last.next = std::exchange(taken, &t);
       }
     }
     for (std::size_t i = 0; i != said_; ++i) {
@@ -297,8 +306,9 @@ class visit {
     }
     unlock();
     for (std::size_t i = 0; i != said_; ++i) said(i).~raw_event();
-    while (taken != nullptr) {
-      task& t = *std::exchange(taken, taken->last.next);
+    while (!taken.empty()) {
+      task& t = *taken.first();
+      taken.remove(t);
       engine_.dispose(t);
     }
   }
@@ -307,7 +317,6 @@ class visit {
     if (t.place == place::withdrawn) return;  // an observer took its record
     engine::spend(t);
     t.error = nullptr;
-    t.stop = std::stop_source{std::nostopstate};
   }
 
   void destroy_retired() noexcept TURNKEY_NO_ANALYSIS {
@@ -331,12 +340,12 @@ class visit {
   key_slot* retired_ = nullptr;  // keys to destroy, through ready_next
   key_slot* doomed_ = nullptr;
   bool many_doomed_ = false;
-  task* leaving_ = nullptr;  // through last.next
-  task* last_leaving_ = nullptr;
+  task_list<&task::peers> leaving_;
   heap_block* heap_blocks_ = nullptr;
   std::optional<time_point> due_;
   std::exception_ptr error_;
   std::stop_source signal_{std::nostopstate};
+  std::stop_source ended_{std::nostopstate};                           // of an attempt that is over
   alignas(raw_event) std::byte events_[max_said * sizeof(raw_event)];  // the first `said_` are alive
 };
 

@@ -17,6 +17,7 @@ inline thread_local bool may_hold_several = false;
 
 class TURNKEY_CAPABILITY("mutex") mutex {
  public:
+  explicit mutex(unsigned /*patience*/ = 0) noexcept {}
   void lock() noexcept TURNKEY_ACQUIRE() {
     if (locks_held != 0 && !may_hold_several) {
       std::fputs("a thread takes a second lock: locks are leaves\n", stderr);
