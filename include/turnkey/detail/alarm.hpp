@@ -12,7 +12,7 @@ namespace turnkey::inline v1::detail {
 
 class alarm {
  public:
-  explicit alarm(time_source& source) noexcept : source_(source) {}
+  explicit alarm(time_source& source) : source_(source) {}
 
   // `call` is called at `time` or before it.
   void want(time_point time, const wake& call) noexcept {
