@@ -4,6 +4,8 @@
 #include <turnkey/outcome.hpp>
 #include <turnkey/policy.hpp>
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
@@ -138,9 +140,100 @@ struct stats {
   std::uint64_t dead = 0;  // in the store
   std::uint64_t keys = 0;  // with an unfinished task, a pause or a hold
   std::uint64_t held_keys = 0;
+  std::uint64_t paused_keys = 0;
   duration oldest_age{};  // of the unfinished task that was submitted first; 0 without one
 
   [[nodiscard]] std::uint64_t unfinished() const noexcept { return waiting + ready + running + delayed; }
+};
+
+// Why an unfinished task does not run: the first that holds, in this order.
+struct why {
+  enum class reason : std::uint8_t {
+    key_held,       // dead `task` holds the key
+    key_paused,     // pause(key)
+    not_due,        // until `time`
+    predecessor,    // it is ordered, and `task`, the first unfinished one of its key, is in `state`
+    lease,          // `task` has the lease of the key: attempt `attempt`, since `time`
+    paused,         // pause()
+    max_in_flight,  // `number` tasks run already
+    pace,           // the next start is at `time`
+    turn,           // workers are busy with what goes first
+    executor,       // no thread of the executor has come yet
+    running,        // nothing: it runs
+  };
+  reason kind = reason::running;
+  task_id task{};
+  task_state state{};
+  std::uint32_t attempt = 0;
+  time_point time{};
+  std::size_t number = 0;
+};
+
+constexpr const char* to_string(why::reason reason) noexcept {
+  switch (reason) {
+    case why::reason::key_held: return "key_held";
+    case why::reason::key_paused: return "key_paused";
+    case why::reason::not_due: return "not_due";
+    case why::reason::predecessor: return "predecessor";
+    case why::reason::lease: return "lease";
+    case why::reason::paused: return "paused";
+    case why::reason::max_in_flight: return "max_in_flight";
+    case why::reason::pace: return "pace";
+    case why::reason::turn: return "turn";
+    case why::reason::executor: return "executor";
+    case why::reason::running: return "running";
+  }
+  return "?";
+}
+
+// The same as a sentence. Times are told from `now`.
+//   Throws   std::bad_alloc.
+inline std::string to_string(const why& w, time_point now = clock::now()) {
+  const auto id = [&w] { return "task " + std::to_string(static_cast<std::uint64_t>(w.task)); };
+  const auto ms = [](duration d) {
+    return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(d).count()) + " ms";
+  };
+  switch (w.kind) {
+    case why::reason::key_held: return "dead " + id() + " holds the key: redrive, discard or release it";
+    case why::reason::key_paused: return "the key is paused";
+    case why::reason::not_due: return "due in " + ms(w.time - now);
+    case why::reason::predecessor: return "ordered behind " + id() + ", which is " + to_string(w.state);
+    case why::reason::lease:
+      return id() + " has the key's lease: attempt " + std::to_string(w.attempt) + ", for " + ms(now - w.time);
+    case why::reason::paused: return "everything is paused";
+    case why::reason::max_in_flight: return std::to_string(w.number) + " tasks run, as many as max_in_flight allows";
+    case why::reason::pace: return "the pace lets the next one start in " + ms(w.time - now);
+    case why::reason::turn: return "waits for its turn: the workers are busy with what goes first";
+    case why::reason::executor: return "waits for the executor: no thread of it has come yet";
+    case why::reason::running: return "nothing: it runs";
+  }
+  return "?";
+}
+
+// An unfinished task as find() tells of it.
+template <class Key>
+struct task_info {
+  task_id id{};
+  std::optional<Key> key{};
+  turnkey::policy policy{};
+  task_state state{};
+  std::uint32_t attempts = 0;  // that began, in this life
+  time_point submitted{};
+  time_point since{};               // running: of the start; waiting or ready: when it was submitted or came back
+  std::optional<time_point> due{};  // delayed: until then
+  turnkey::why why{};
+};
+
+// A key as busiest_keys() tells of it.
+template <class Key>
+struct key_info {
+  Key key;
+  std::size_t depth = 0;  // unfinished tasks
+  duration oldest_age{};  // of the one that was submitted first
+  task_id head{};         // of these, the one with the smallest id
+  task_state head_state{};
+  bool paused = false;
+  bool held = false;
 };
 
 // A dead task as dead_tasks() lists it.

@@ -8,6 +8,7 @@
 #include <turnkey/executor.hpp>
 #include <turnkey/inspect.hpp>
 #include <turnkey/options.hpp>
+#include <turnkey/pace.hpp>
 #include <turnkey/policy.hpp>
 #include <turnkey/task_record.hpp>
 
@@ -174,7 +175,7 @@ class scheduler {
 
   // Those that are kept, the oldest first.
   //   Throws   std::bad_alloc; what copying a key throws.
-  [[nodiscard]] std::vector<dead_task<Key>> dead_tasks() { return engine_->list_dead(); }
+  [[nodiscard]] std::vector<dead_task<Key>> dead_tasks() { return list().dead(); }
 
   // A new life for a dead task, with fresh attempts, under its id and in the place of its id: before waiting larger
   // ids, never before one that runs. False when there is no such dead task, or after stop(). Limits do not count.
@@ -211,11 +212,72 @@ class scheduler {
   // The keys that are held.
   //   Throws   std::bad_alloc; what copying a key throws.
   //   Cost     O(keys).
-  [[nodiscard]] std::vector<Key> held_keys() { return engine_->list_held(); }
+  [[nodiscard]] std::vector<Key> held_keys() {
+    return list().keys([](const detail::key_slot& slot) { return slot.held(); });
+  }
+
+  // ---- control: each of these is independent of the others, live, and allowed inside
+
+  // Nothing starts any more once pause() has returned, until resume(); what runs finishes, timers go on. Each says
+  // whether it changed anything. A callback whose task became running before may still be about to begin. drain()
+  // waits for what is paused.
+  //   Cost     every shard's lock, one after the other.
+  bool pause() noexcept { return engine_->pause(); }
+  bool resume() noexcept { return engine_->resume(); }
+  [[nodiscard]] bool paused() const noexcept { return engine_->paused(); }
+
+  // The same for one key, also one that was never seen: it costs an entry until it is resumed.
+  //   Throws   std::bad_alloc; what hashing, comparing and copying keys throw.
+  bool pause(const Key& key) { return engine_->pause_key(key); }
+  bool resume(const Key& key) { return engine_->resume_key(key); }
+
+  // While all is paused: the next `n` starts pass that pause, now or when there is something to start; a key's pause,
+  // holds, limits and the pace still apply. False when not paused. resume() drops steps that were not used.
+  bool step(std::size_t n = 1) noexcept { return engine_->step(n); }
+
+  // The same for one task that is `ready`; false for any other, whose find(id)->why says what keeps it.
+  //   Throws   std::bad_alloc.
+  bool step(task_id id) { return engine_->step(id); }
+
+  // A delayed task is due at once; false for any other.
+  bool expedite(task_id id) noexcept { return engine_->expedite(id); }
+
+  // From now on at most this many tasks run at once; none: no limit. More start at once where there is room now, and
+  // nothing that runs is stopped.
+  //   Throws   std::invalid_argument for 0: that would be a pause.
+  void set_max_in_flight(std::optional<std::size_t> limit) {
+    detail::check_limit(limit);
+    engine_->set_max_in_flight(limit);
+  }
+
+  // From now on no more tasks start than the pace allows; none: no pace. What has started before does not count.
+  //   Throws   std::invalid_argument that names the field and its value; std::system_error when the time source finds
+  //            no thread.
+  void set_pace(const std::optional<turnkey::pace>& pace) {
+    detail::check_pace(pace);
+    engine_->set_pace(pace);
+  }
+
+  // The keys that are paused.
+  //   Throws   std::bad_alloc; what copying a key throws.
+  //   Cost     O(keys).
+  [[nodiscard]] std::vector<Key> paused_keys() {
+    return list().keys([](const detail::key_slot& slot) { return slot.paused(); });
+  }
 
   // ---- looking
 
   [[nodiscard]] turnkey::stats stats() const noexcept { return engine_->look(); }
+
+  // An unfinished task, and the one reason that keeps it from running; nothing for finished and unknown ids.
+  //   Throws   std::bad_alloc; what copying a key throws.
+  //   Cost     O(1).
+  [[nodiscard]] std::optional<task_info<Key>> find(task_id id) { return list().find(id); }
+
+  // The n keys with the most unfinished tasks, the deepest first.
+  //   Throws   std::bad_alloc; what copying a key throws.
+  //   Cost     O(keys * log n), a shard's lock at a time.
+  [[nodiscard]] std::vector<key_info<Key>> busiest_keys(std::size_t n) { return list().busiest(n); }
 
   // ---- ending
 
@@ -239,6 +301,9 @@ class scheduler {
  private:
   using engine_type = detail::keyed_engine<Key, Hash, KeyEqual>;
   static constexpr const Key* no_key = nullptr;
+
+  detail::listing<Key> list() noexcept { return detail::listing<Key>(*engine_); }
+
   static constexpr auto all_of_them = [](const detail::task&) { return true; };
 
   template <class E>

@@ -52,11 +52,19 @@ inline bool engine::in_callback() const noexcept {
 
 // ---- lines and permits
 
+// When lines wait for the pace: the alarm must be set for it.
+inline std::optional<time_point> engine::opens_at() const noexcept {
+  return ready_.empty() ? std::nullopt : valve_.shut_until();
+}
+
+// How many workers could start something now.
+inline std::size_t engine::startable() const noexcept { return valve_.startable(ready_.size()); }
+
 // A permit to hand to the executor, if one is worth it.
 inline offered_permit* engine::next_offer() noexcept {
   if (!permits_.wanted() || settings_.runs_inline) return nullptr;
-  if (permits_.none_spare() && ready_.startable() != 0) add_permit();
-  offered_permit* const p = permits_.offer(ready_.startable());
+  if (permits_.none_spare() && startable() != 0) add_permit();
+  offered_permit* const p = permits_.offer(startable());
   if (p != nullptr && permits_.scarce()) permits_scarce_.store(true, std::memory_order_relaxed);
   return p;
 }
@@ -72,13 +80,16 @@ inline void engine::push(key_slot* lines) noexcept {
   if (settings_.runs_inline) return push_and_serve(lines);
   visitor me;
   offered_permit* permit;
+  std::optional<time_point> opens;
   {
     lock lock(gate_);
     ready_.push_all(lines);
     permit = next_offer();
-    if (permit == nullptr) return;
-    permits_.enter(me);  // stop() waits for the offer
+    opens = opens_at();
+    if (permit != nullptr) permits_.enter(me);  // stop() waits for the offer
   }
+  if (opens) alarm_at(*opens);
+  if (permit == nullptr) return;
   keep();  // an executor that runs inline may run a callback that destroys the scheduler
   offer(*permit);
   leave(me);
@@ -88,11 +99,17 @@ inline void engine::push(key_slot* lines) noexcept {
 // The same under an inline_executor, which needs no permit: this thread becomes the worker.
 inline void engine::push_and_serve(key_slot* lines) noexcept {
   worker w;
+  look_at_clock(w);
+  bool seated;
+  std::optional<time_point> opens;
   {
     lock lock(gate_);
     ready_.push_all(lines);
-    if (!seat(w)) return;
+    seated = seat(w);
+    opens = opens_at();
   }
+  if (opens) alarm_at(*opens);
+  if (!seated) return;
   keep();  // a callback may destroy the scheduler
   serve(w);
   drop();
@@ -145,7 +162,7 @@ inline void engine::gone(permit& released) noexcept {
   {
     lock lock(self.gate_);
     lost = p.out && !self.stopping_;
-    wanted = self.permits_.none_spare() && self.ready_.startable() != 0 && self.permits_.out() == 0;
+    wanted = self.permits_.none_spare() && self.startable() != 0 && self.permits_.out() == 0;
     if (lost || wanted) {
       self.permits_.enter(me);  // stop() waits: the time source is still there
     } else {
@@ -177,17 +194,21 @@ inline void engine::begin(permit& begun) noexcept {
   auto& p = static_cast<offered_permit&>(begun);
   engine& self = *p.owner;
   worker w;
+  self.look_at_clock(w);
   offered_permit* another;
+  std::optional<time_point> opens;
   {
     lock lock(self.gate_);
     // A pool that helps while a callback waits: nothing runs on top of a callback, so the permit counts as lost, and
     // another is offered for the other threads.
     const visitor* const newest = self.permits_.mine([](const visitor&) { return true; });
-    if (newest != nullptr && newest->in_callback && self.ready_.startable() != 0) return;
+    if (newest != nullptr && newest->in_callback && self.startable() != 0) return;
     self.permits_.begun(p);
     if (!self.seat(w)) return;
     another = self.next_offer();
+    opens = self.opens_at();
   }
+  if (opens) self.alarm_at(*opens);
   if (another != nullptr) self.offer(*another);
   self.serve(w);
 }
@@ -195,15 +216,29 @@ inline void engine::begin(permit& begun) noexcept {
 // Gives a worker its first line; false when nothing is ready, or when there is a worker on this stack already, which
 // goes on with it (rule 8.2).
 inline bool engine::seat(worker& w) noexcept {
-  if (ready_.startable() == 0 || permits_.mine([](const visitor& v) { return v.has_permit; }) != nullptr) return false;
+  if (startable() == 0 || permits_.mine([](const visitor& v) { return v.has_permit; }) != nullptr) return false;
   w.me.has_permit = true;
   permits_.enter(w.me);
-  w.line = &ready_.take();
+  take_line(w);
   return true;
 }
 
+// The worker's next ticket, and the line that it is for, if it is not for one task.
+inline void engine::take_line(worker& w) noexcept {
+  w.ticket = valve_.take(w.now);
+  w.now = w.ticket.now;
+  w.line = w.ticket.pass == nullptr ? &ready_.take() : nullptr;
+  w.used = false;
+}
+
+// A pace is kept by the exact time.
+inline void engine::look_at_clock(worker& w) noexcept {
+  // Relaxed is enough: whoever sets a pace revokes all tickets afterwards, and an old time lets fewer through.
+  w.now = paced_.load(std::memory_order_relaxed) ? now_or(w.now) : lately();
+}
+
 inline void engine::serve(worker& w) noexcept {
-  w.began = w.now = lately();
+  w.began = w.now;
   do {
     turn(w);
   } while (go_on(w));
@@ -215,10 +250,13 @@ inline bool engine::go_on(worker& w) noexcept {
   offered_permit* another = nullptr;
   bool over = false;
   bool notify = false;
+  std::optional<time_point> opens;
+  pass* done;
+  if (paced_.load(std::memory_order_relaxed)) w.now = now_or(w.now);  // as in look_at_clock()
   {
     lock lock(gate_);
-    ready_.give_place();
-    over = ready_.startable() == 0;
+    done = valve_.give_back(w.ticket, w.used);
+    over = startable() == 0;
     if (!over && spent) {
       // The pool's other users get their share: a successor takes over, if one is on its way.
       another = next_offer();
@@ -228,14 +266,17 @@ inline bool engine::go_on(worker& w) noexcept {
       permits_.leave(w.me);
       notify = stopping_;
     } else if (another == nullptr) {
-      w.line = &ready_.take();
+      take_line(w);
       another = next_offer();
-      if (another == nullptr) return true;
       // Offered below, before the first callback of the turn: a callback that blocks holds nothing back.
     }
+    opens = opens_at();
   }
+  delete done;
+  if (opens) alarm_at(*opens);
   if (notify) waiters_.notify();
   if (over) return false;
+  if (another == nullptr) return true;
   if (!spent) {
     offer(*another);
     return true;
@@ -247,38 +288,43 @@ inline bool engine::go_on(worker& w) noexcept {
 inline bool engine::hand_over(worker& w, offered_permit& successor) noexcept {
   offer(successor);
   offered_permit* another = nullptr;
+  std::optional<time_point> opens;
+  bool goes_on;
   bool notify;
   {
     lock lock(gate_);
-    if (permits_.out() == 0 && ready_.startable() != 0) {
+    goes_on = permits_.out() == 0 && startable() != 0;
+    if (goes_on) {
       w.starts = 0;
-      w.line = &ready_.take();
+      take_line(w);
       another = next_offer();
     } else {
-      w.line = nullptr;
       permits_.leave(w.me);
     }
+    opens = opens_at();
     notify = stopping_;
   }
+  if (opens) alarm_at(*opens);
   if (notify) waiters_.notify();
   if (another != nullptr) offer(*another);
   w.began = w.now;
-  return w.line != nullptr;
+  return goes_on;
 }
 
 // ---- a turn
 
-// Makes the line's next task run, when one may; the only place where tasks start.
+// Makes the line's next task run, or the one that passes the pause, when it may; the only place where tasks start.
 inline task* engine::start_next(visit& v, worker& w) noexcept {
   shard& s = v.here();
-  if (s.stopped) return nullptr;
-  task* const t = w.line->next();
+  if (s.stopped || w.ticket.epoch < s.epoch) return nullptr;  // stopped, or the ticket was revoked
+  task* const t = w.ticket.pass == nullptr ? w.line->next() : passing(s, w);
   if (t == nullptr) return nullptr;
   w.line->start(*t);
   std::construct_at(&t->run, run_state{t->policy != policy::parallel ? s.next_fence++ : 0});
   ++s.counts.started;
   ++s.counts.running;
   ++w.starts;
+  w.used = true;
   t->when = w.now;
   w.has_more = w.line->depth() > 1;
   if (t->error) v.drop_error(t->error);  // of an earlier life
@@ -286,22 +332,29 @@ inline task* engine::start_next(visit& v, worker& w) noexcept {
   return t;
 }
 
+// The task that the worker's ticket names, if only the pause of everything keeps it.
+inline task* engine::passing(shard& s, worker& w) noexcept {
+  task* const t = s.ids.find(w.ticket.pass->id);
+  if (t == nullptr || t->place != place::in_line || !t->slot->is_ready(*t)) return nullptr;
+  w.line = t->slot;
+  return t;
+}
+
 // Runs up to turn_budget tasks of the worker's line; fewer when turn_time is used up and others wait. The clock is
 // looked at after the 1st, 2nd, 4th ... task, and only while the line has more.
 inline void engine::turn(worker& w) noexcept {
-  key_slot& line = *w.line;
-  shard& s = shard_of_hash(line.hash());
+  shard& s = w.line != nullptr ? shard_of_hash(w.line->hash()) : shard_of_id(w.ticket.pass->id);
   const time_point began = w.now;
   task* t;
   {
     visit v(*this, s);
-    line.queued = false;
+    if (w.line != nullptr) w.line->queued = false;
     t = start_next(v, w);
-    v.changed(line);
+    if (w.line != nullptr) v.changed(*w.line);
   }
   for (std::uint32_t started = 1; t != nullptr; ++started) {
     const result done = run(w, *t);
-    bool more = started < settings_.turn_budget;
+    bool more = started < w.ticket.starts;
     if (more && w.has_more && std::has_single_bit(started)) {
       if (!done.clock_read) w.now = now_or(w.now);
       more = w.now - began < settings_.turn_time || !others_wait();
@@ -309,7 +362,7 @@ inline void engine::turn(worker& w) noexcept {
     visit v(*this, s);
     settle(v, *t, done.outcome, done.reason, w.now);
     t = more ? start_next(v, w) : nullptr;
-    v.changed(line);
+    v.changed(*w.line);
   }
 }
 
@@ -380,7 +433,9 @@ inline void engine::ring() noexcept {
   {
     lock lock(gate_);
     permits_.ring(now);
+    valve_.ring(now);
     permit = next_offer();
+    if (const auto opens = opens_at(); opens && (!next || *opens < *next)) next = opens;
     if (permits_.offer_again() && (!next || *permits_.offer_again() < *next)) next = permits_.offer_again();
     lost = std::exchange(lost_untold_, 0);
   }

@@ -26,7 +26,7 @@ inline engine::engine(const engine_settings& settings, std::unique_ptr<erased_ex
       executor_(std::move(executor)),
       own_time_(settings.time == nullptr ? std::make_unique<steady_time_source>() : nullptr),
       time_(settings.time != nullptr ? settings.time : own_time_.get()),
-      ready_(settings.max_in_flight),
+      valve_(settings.max_in_flight, settings.turn_budget),
       alarm_(*time_) {
   for (std::uint32_t i = 0; i != shard_count; ++i)
     shards_[i] = std::make_unique<shard>(i, shard_bits, TURNKEY_FIRST_SERIAL, settings.first_fence,
@@ -118,7 +118,7 @@ inline bool engine::quiet() noexcept TURNKEY_NO_ANALYSIS {
 inline bool engine::stalled() noexcept {
   {
     lock lock(gate_);
-    if (!permits_.stalled() || ready_.in_flight() != 0) return false;
+    if (!permits_.stalled() || valve_.in_flight() != 0) return false;
   }
   for (auto& s : shards_) {
     lock lock(s->mutex);
@@ -173,7 +173,7 @@ inline task* engine::stop() noexcept {
     lock lock(gate_);
     first = !std::exchange(stopping_, true);
     over_.store(true, std::memory_order_relaxed);
-    ready_.stop();
+    valve_.stop();
   }
   for (auto& s : shards_) {
     lock lock(s->mutex);
@@ -229,7 +229,8 @@ inline task* engine::take_unfinished() noexcept {
   for (auto& s : shards_) {
     visit v(*this, *s);
     s->emptied = true;
-    s->ids.for_each([](task& t) { t.left_as = state_of(t); });  // before the first one goes, and lets others be ready
+    s->ids.for_each(
+        [](task& t) { t.left_as = key_slot::state_of(t); });  // before the first one goes, and lets others be ready
     s->ids.for_each([&](task& t) {
       if (t.place == place::dead || t.place == place::running) return;
       if (t.place == place::resting) {
@@ -314,24 +315,13 @@ inline void engine::bury() noexcept {
     }
     s->slots.for_each([&v](key_slot& slot) {
       slot.release();
+      if (slot.resume()) --v.here().counts.paused_keys;
       v.changed(slot);
     });
   }
 }
 
 // ---- looking
-
-inline task_state engine::state_of(const task& t) noexcept {
-  switch (t.place) {
-    case place::in_line: return t.slot->is_ready(t) ? task_state::ready : task_state::waiting;
-    case place::running: return task_state::running;
-    case place::resting: return task_state::delayed;
-    case place::dead: return task_state::dead;
-    case place::leaving:
-    case place::withdrawn: break;
-  }
-  return task_state::undone;
-}
 
 inline stats engine::look() noexcept {
   stats all;
@@ -357,6 +347,7 @@ inline stats engine::look() noexcept {
     all.dead += c.dead;
     all.keys += c.keys;
     all.held_keys += c.held_keys;
+    all.paused_keys += c.paused_keys;
     unfinished += s->unfinished;
     if (const task* const t = s->ids.oldest([](const task& each) { return each.place < place::dead; }))
       if (!oldest || t->submitted < *oldest) oldest = t->submitted;

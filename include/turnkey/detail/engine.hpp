@@ -17,8 +17,11 @@
 #include <turnkey/detail/permits.hpp>
 #include <turnkey/detail/ready_queue.hpp>
 #include <turnkey/detail/shard.hpp>
+#include <turnkey/detail/valve.hpp>
 #include <turnkey/detail/waiters.hpp>
+#include <turnkey/inspect.hpp>
 #include <turnkey/options.hpp>
+#include <turnkey/pace.hpp>
 
 #include <array>
 #include <atomic>
@@ -122,6 +125,18 @@ class engine : private wakeable {
   template <class Which, class Do>
   std::size_t each_dead(shard& s, Which which, Do action);
 
+  // ---- control (detail/control.hpp)
+  bool pause() noexcept;
+  bool resume() noexcept;
+  [[nodiscard]] bool paused() noexcept;
+  bool step(std::uint64_t n) noexcept;
+  bool step(task_id id);
+  bool expedite(task_id id) noexcept;
+  void set_max_in_flight(std::optional<std::size_t> limit) noexcept;
+  void set_pace(const std::optional<pace>& p);
+  bool resume(visit& v, key_slot& slot) noexcept;
+  [[nodiscard]] why why_not_started() noexcept;
+
   // ---- ending (detail/ending.hpp)
   drain_result drain(const std::optional<time_point>& until);
   void close() noexcept;
@@ -141,7 +156,6 @@ class engine : private wakeable {
 
   // ---- looking (detail/ending.hpp)
   [[nodiscard]] stats look() noexcept;
-  [[nodiscard]] static task_state state_of(const task& t) noexcept;
 
   // ---- callables and their blocks
   static void spend(task& t) noexcept {
@@ -201,8 +215,10 @@ class engine : private wakeable {
   // A worker: a permit that has begun, on its thread's stack.
   struct worker {
     visitor me{};
+    detail::ticket ticket{};
     key_slot* line = nullptr;  // whose turn it is
     std::uint32_t starts = 0;  // by this permit, over all its lines
+    bool used = false;         // something was started with the ticket
     time_point now{};          // as last read
     time_point began{};
     bool has_more = false;  // its key had more tasks when it started
@@ -219,6 +235,13 @@ class engine : private wakeable {
   void turn(worker& w) noexcept;
   [[nodiscard]] result run(worker& w, task& t) noexcept;
   [[nodiscard]] bool seat(worker& w) noexcept TURNKEY_REQUIRES(gate_);
+  void take_line(worker& w) noexcept TURNKEY_REQUIRES(gate_);
+  [[nodiscard]] std::size_t startable() const noexcept TURNKEY_REQUIRES(gate_);
+  [[nodiscard]] std::optional<time_point> opens_at() const noexcept TURNKEY_REQUIRES(gate_);
+  void look_at_clock(worker& w) noexcept;
+  [[nodiscard]] static task* passing(shard& s, worker& w) noexcept;
+  void revoke(std::uint64_t epoch) noexcept;
+  void reopen() noexcept;
   [[nodiscard]] offered_permit* next_offer() noexcept TURNKEY_REQUIRES(gate_);
   void serve(worker& w) noexcept;
   [[nodiscard]] bool others_wait() noexcept;
@@ -257,6 +280,7 @@ class engine : private wakeable {
   time_source* time_;
   std::array<std::unique_ptr<shard>, shard_count> shards_;
   std::atomic<bool> timing_{false};          // own_time_ has been started
+  std::atomic<bool> paced_{false};           // written under the gate's lock; a hint to read the clock
   std::atomic<bool> permits_scarce_{false};  // written under the gate's lock; a hint for the next submit
   // Written once by stop(). Relaxed is enough: they matter to the thread that stops inside its own callback; everybody
   // else is waited for, or is none of stop()'s business.
@@ -265,6 +289,7 @@ class engine : private wakeable {
 
   alignas(64) mutable mutex gate_;
   ready_queue ready_ TURNKEY_GUARDED_BY(gate_);
+  valve valve_ TURNKEY_GUARDED_BY(gate_);
   permits permits_ TURNKEY_GUARDED_BY(gate_);
   bool stopping_ TURNKEY_GUARDED_BY(gate_) = false;
   bool stopped_ TURNKEY_GUARDED_BY(gate_) = false;

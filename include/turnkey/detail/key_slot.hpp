@@ -17,6 +17,7 @@
 #include <turnkey/detail/task_list.hpp>
 
 #include <cstdint>
+#include <utility>
 
 namespace turnkey::inline v1::detail {
 
@@ -38,9 +39,10 @@ class key_slot {
     return goes_before(*leased, *parallel) ? leased : parallel;
   }
 
-  // Makes next() run, with the lease unless it is parallel.
+  // Makes a task that is ready run, with the lease unless it is parallel: next(), but for one that passes a pause
+  // alone.
   void start(task& t) noexcept {
-    TURNKEY_ASSERT(&t == next(), "K2: only what may start starts");
+    TURNKEY_ASSERT(is_ready(t), "K2: only what may start starts");
     leave_line(t);
     t.place = place::running;
     if (t.policy != policy::parallel) lease_ = &t;
@@ -162,6 +164,43 @@ class key_slot {
 
   // The id of the dead task that holds the key, when it is held.
   [[nodiscard]] std::uint64_t held_by() const noexcept { return hold_; }
+
+  // ---- a pause of this key (rule 6.1); both say whether that changed anything
+
+  bool pause() noexcept { return !std::exchange(paused_, true); }
+  bool resume() noexcept { return std::exchange(paused_, false); }
+  [[nodiscard]] bool paused() const noexcept { return paused_; }
+
+  [[nodiscard]] static task_state state_of(const task& t) noexcept {
+    switch (t.place) {
+      case place::in_line: return t.slot->is_ready(t) ? task_state::ready : task_state::waiting;
+      case place::running: return task_state::running;
+      case place::resting: return task_state::delayed;
+      case place::dead: return task_state::dead;
+      case place::leaving:
+      case place::withdrawn: break;
+    }
+    return task_state::undone;
+  }
+
+  // ---- why a task that does not run does not start (rule 9.2)
+
+  // What of its key keeps `t`; `turn` when nothing does.
+  [[nodiscard]] why why_not_started(const task& t) const noexcept {
+    if (kept_back(t)) return {.kind = why::reason::key_held, .task = task_id{hold_}, .state = task_state::dead};
+    if (paused_) return {.kind = why::reason::key_paused};
+    if (t.place == place::resting) return {.kind = why::reason::not_due, .time = t.when};
+    const task* const first = tasks_.first();
+    if (t.policy == policy::ordered && first != &t)
+      return {.kind = why::reason::predecessor, .task = task_id{first->id}, .state = state_of(*first)};
+    if (t.policy != policy::parallel && lease_ != nullptr)
+      return {.kind = why::reason::lease,
+              .task = task_id{lease_->id},
+              .state = task_state::running,
+              .attempt = lease_->failed + 1,
+              .time = lease_->when};
+    return {.kind = why::reason::turn};
+  }
 
   // ---- facts
 

@@ -1,9 +1,12 @@
-// The engine with the type of its keys: looking keys up, taking tasks in, and telling the observer.
+// The engine with the type of its keys: looking keys up, taking tasks in, and telling the observer. What lists keys and
+// tasks is in listing.hpp.
 #pragma once
 
 #include <turnkey/detail/callable.hpp>
+#include <turnkey/detail/control.hpp>
 #include <turnkey/detail/ending.hpp>
 #include <turnkey/detail/keyed_slot.hpp>
+#include <turnkey/detail/listing.hpp>
 #include <turnkey/detail/undo.hpp>
 #include <turnkey/detail/validate.hpp>
 #include <turnkey/detail/visit.hpp>
@@ -98,6 +101,30 @@ class keyed_engine final : public engine {
     return true;
   }
 
+  bool resume_key(const Key& key) {
+    const std::uint64_t hash = hash_of(key);
+    visit v(*this, this->shard_of_hash(hash));
+    key_slot* const slot = find(v.here(), hash, key);
+    return slot != nullptr && this->resume(v, *slot);
+  }
+
+  // A key that was not seen yet gets a slot.
+  //   Throws   std::bad_alloc; what hashing, comparing or copying a key throws.
+  bool pause_key(const Key& key) {
+    const std::uint64_t hash = hash_of(key);
+    seat<const Key> to{.key = &key, .hash = hash};
+    visit v(*this, this->shard_of_hash(hash));
+    shard& s = v.here();
+    while (!s.stopped && look_up(v, to)) {
+    }
+    if (s.stopped) return false;
+    if (to.slot == nullptr) to.slot = &new_slot(s, to);
+    if (!to.slot->pause()) return false;
+    ++s.counts.paused_keys;
+    v.changed(*to.slot);
+    return true;
+  }
+
   // A predicate for each_dead(): the dead tasks of one key.
   [[nodiscard]] auto dead_of(const Key& key) const noexcept {
     return [this, &key](const task& t) {
@@ -106,61 +133,6 @@ class keyed_engine final : public engine {
     };
   }
   [[nodiscard]] shard& shard_of(const Key& key) { return this->shard_of_hash(hash_of(key)); }
-
-  [[nodiscard]] std::vector<dead_task<Key>> list_dead() {
-    struct found {
-      dead_task<Key> dead;
-      std::uint64_t number;
-    };
-    std::vector<listed<found>> all;
-    std::array<std::size_t, engine::shard_count + 1> ends{};
-    for (std::uint32_t i = 0; i != engine::shard_count; ++i) {
-      list(this->shard_number(i), all, [](shard& s, auto note) {
-        for (task* t = s.dead.first(); t != nullptr; t = s.dead.after(*t))
-          note(*t->slot, found{{.id = task_id{t->id},
-                                .key = {},
-                                .policy = t->policy,
-                                .attempts = attempts_of(*t),
-                                .submitted = t->submitted,
-                                .died = t->when,
-                                .error = failure{t->reason, t->error}},
-                               t->last.number});
-      });
-      ends[i + 1] = all.size();
-    }
-    // Oldest first: the shards' lists are, so they are merged.
-    std::vector<dead_task<Key>> merged;
-    merged.reserve(all.size());
-    auto at = ends;
-    while (merged.size() != all.size()) {
-      listed<found>* oldest = nullptr;
-      std::size_t from = 0;
-      for (std::size_t i = 0; i != engine::shard_count; ++i) {
-        if (at[i] == ends[i + 1] || (oldest != nullptr && all[at[i]].found.number > oldest->found.number)) continue;
-        oldest = &all[at[i]];
-        from = i;
-      }
-      ++at[from];
-      if (oldest->key) oldest->found.dead.key.emplace(std::move(*oldest->key));
-      merged.push_back(std::move(oldest->found.dead));
-    }
-    return merged;
-  }
-
-  [[nodiscard]] std::vector<Key> list_held() {
-    struct nothing {};
-    std::vector<listed<nothing>> all;
-    for (std::uint32_t i = 0; i != engine::shard_count; ++i)
-      list(this->shard_number(i), all, [](shard& s, auto note) {
-        s.slots.for_each([&](key_slot& slot) {
-          if (slot.held()) note(slot, nothing{});
-        });
-      });
-    std::vector<Key> keys;
-    keys.reserve(all.size());
-    for (auto& each : all) keys.push_back(std::move(*each.key));
-    return keys;
-  }
 
   [[nodiscard]] task_records<Key> stop_all() noexcept { return task_records<Key>(*this, this->stop()); }
 
@@ -281,8 +253,8 @@ class keyed_engine final : public engine {
   struct seat {
     K* key;
     std::uint64_t hash;
-    block layout;
-    std::uint8_t pool;
+    block layout{};
+    std::uint8_t pool = 0;
     void* memory = nullptr;
     key_slot* slot = nullptr;
     std::optional<Key> copy{};  // of a key that must be copied: it dies outside the lock
@@ -301,10 +273,7 @@ class keyed_engine final : public engine {
         if (!follow_up) return reject_reason::closed;
         continue;
       }
-      to.slot = to.key == nullptr ? &this->keyless() : find(s, to.hash, *to.key);
-      if (to.slot != nullptr || to.copy || !copies_outside<K>) break;
-      // A key that must be copied is copied without the lock, which others may have used meanwhile.
-      if constexpr (copies_outside<K>) v.pause([&] { to.copy.emplace(*to.key); });
+      if (!look_up(v, to)) break;
     }
     if (to.slot != nullptr && options_.max_pending_per_key && to.slot->has_key &&
         to.slot->depth() + to.slot->arriving >= *options_.max_pending_per_key)
@@ -315,19 +284,40 @@ class keyed_engine final : public engine {
     undo memory([&] {
       if (to.pool != shard::from_heap) s.blocks[to.pool].give(to.memory);
     });
+    to.slot = &new_slot(s, to);
+    memory.forget();
+    return {};
+  }
+
+  // Looks the slot up; true when the lock was let go of meanwhile, so that everything must be looked at again. A key
+  // that must be copied for a new slot is copied then.
+  template <class K>
+  [[nodiscard]] bool look_up(visit& v, seat<K>& to) {
+    to.slot = to.key == nullptr ? &this->keyless() : find(v.here(), to.hash, *to.key);
+    if constexpr (copies_outside<K>) {
+      if (to.slot != nullptr || to.copy) return false;
+      v.pause([&] { to.copy.emplace(*to.key); });
+      return true;
+    }
+    return false;
+  }
+
+  //   Throws   std::bad_alloc; what moving the key throws. Nothing has changed then.
+  template <class K>
+  [[nodiscard]] key_slot& new_slot(shard& s, seat<K>& to) {
     s.slots.reserve();
     void* const cell = s.slot_cells.take();
     undo cell_taken([&] { s.slot_cells.give(cell); });
+    key_slot* slot;
     if constexpr (copies_outside<K>) {
-      to.slot = ::new (cell) slot_type(to.hash, std::move(*to.copy));
+      slot = ::new (cell) slot_type(to.hash, std::move(*to.copy));
     } else {
-      to.slot = ::new (cell) slot_type(to.hash, std::forward<K>(*to.key));
+      slot = ::new (cell) slot_type(to.hash, std::forward<K>(*to.key));
     }
     cell_taken.forget();
-    memory.forget();
-    s.slots.insert(*to.slot);
-    to.slot->in_table = true;
-    return {};
+    s.slots.insert(*slot);
+    slot->in_table = true;
+    return *slot;
   }
 
   template <class K>
@@ -354,51 +344,6 @@ class keyed_engine final : public engine {
   template <class K>
   static void free_memory(const seat<K>& to) noexcept {
     engine::free_heap_block(::new (to.memory) heap_block{nullptr, to.layout.align});
-  }
-
-  // ---- listing
-
-  template <class Found>
-  struct listed {
-    std::optional<Key> key;
-    Found found;
-  };
-
-  // Collects what `each` notes in a shard. Keys are copied outside the lock; what names them is kept meanwhile.
-  template <class Found, class Each>
-  void list(shard& s, std::vector<listed<Found>>& all, Each each) {
-    std::vector<key_slot*> slots;
-    const std::size_t before = all.size();
-    for (std::size_t room = 16;; room *= 2) {
-      all.reserve(before + room);
-      slots.reserve(room);
-      visit v(*this, s);
-      bool fits = true;
-      each(s, [&](key_slot& slot, Found&& found) {
-        fits = fits && slots.size() < room;
-        if (!fits) return;
-        ++slot.references;
-        slots.push_back(&slot);
-        all.push_back({{}, std::move(found)});
-      });
-      if (fits) break;
-      unpin(v, slots);
-      v.leave();
-      while (all.size() != before) all.pop_back();
-    }
-    undo pinned([&] {
-      visit v(*this, s);
-      unpin(v, slots);
-    });
-    for (std::size_t i = 0; i != slots.size(); ++i)
-      if (const Key* const key = key_of<Key>(*slots[i])) all[before + i].key.emplace(*key);
-  }
-  static void unpin(visit& v, std::vector<key_slot*>& slots) noexcept {
-    for (key_slot* slot : slots) {
-      --slot->references;
-      v.changed(*slot);
-    }
-    slots.clear();
   }
 
   // ---- what the engine asks of the one who knows the keys

@@ -128,6 +128,12 @@ class permits {
   }
   [[nodiscard]] bool anybody() const noexcept { return visitors_ != nullptr; }
 
+  [[nodiscard]] bool anybody_works() const noexcept {
+    for (const visitor* v = visitors_; v != nullptr; v = v->next)
+      if (v->has_permit) return true;
+    return false;
+  }
+
   // The first visitor of this thread for which `which` says yes; null when there is none.
   template <class Which>
   [[nodiscard]] const visitor* mine(Which which) const noexcept {

@@ -52,6 +52,7 @@ struct tally {
   std::uint64_t delayed = 0;
   std::uint64_t dead = 0;
   std::uint64_t held_keys = 0;
+  std::uint64_t paused_keys = 0;
 };
 
 struct alignas(64) shard {
@@ -62,6 +63,7 @@ struct alignas(64) shard {
   // What the way of every task touches stands together, in few cache lines.
   mutable detail::mutex mutex{16};
   std::uint64_t next_fence;
+  std::uint64_t epoch = 0;       // tickets of an earlier one are revoked
   std::uint64_t unfinished = 0;  // accepted and in no final state
   bool closed = false;           // nothing is let in but follow-up work
   bool stopped = false;          // nothing is let in and nothing starts

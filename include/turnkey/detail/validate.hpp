@@ -3,8 +3,11 @@
 
 #include <turnkey/inspect.hpp>
 #include <turnkey/options.hpp>
+#include <turnkey/pace.hpp>
 #include <turnkey/retry_policy.hpp>
 
+#include <cstddef>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -61,6 +64,23 @@ std::string flaw_of(const options<Key>& o) {
 template <class Key>
 void check(const options<Key>& o) {
   if (const std::string f = flaw_of(o); !f.empty()) throw std::invalid_argument("turnkey: option " + f);
+}
+
+inline std::string flaw_of(const pace& p) {
+  if (!(p.n > 0)) return flaw("n", std::to_string(p.n), "more than 0 starts; pause() lets none start");
+  if (p.interval <= duration::zero()) return flaw("interval", in_words(p.interval), "it must be more than 0");
+  if (p.burst == 0) return flaw("burst", "0", "1 or more");
+  return {};
+}
+
+inline void check_pace(const std::optional<pace>& p) {
+  if (!p) return;
+  if (const std::string f = flaw_of(*p); !f.empty()) throw std::invalid_argument("turnkey: pace." + f);
+}
+
+inline void check_limit(const std::optional<std::size_t>& max_in_flight) {
+  if (max_in_flight && *max_in_flight == 0)
+    throw std::invalid_argument("turnkey: max_in_flight is 0; pause() starts nothing, none is no limit");
 }
 
 // Throws what submit() throws when it refuses: why, which option, which value.

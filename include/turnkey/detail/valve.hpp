@@ -1,0 +1,204 @@
+// How many tasks may start, over all keys: the pause of everything with the steps that pass it, the limit of running
+// tasks, and the pace. Changing one never changes another (rule 6.6). Not thread-safe: the gate's lock guards it.
+//
+// A worker is let through with a ticket, which it shows to the shard at every start. When a rule gets stricter the
+// tickets that are out are revoked: the shards refuse those of an earlier epoch, so once pause() or a lowered limit has
+// returned nothing starts against it (rule 2.11).
+#pragma once
+
+#include <turnkey/detail/config.hpp>
+#include <turnkey/outcome.hpp>
+#include <turnkey/pace.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <utility>
+
+namespace turnkey::inline v1::detail {
+
+// The right of one task to pass the pause of everything: step(id).
+struct pass {
+  std::uint64_t id = 0;
+  pass* next = nullptr;
+};
+
+// The right to start some tasks, and a place among those that run.
+struct ticket {
+  std::uint64_t epoch = 0;
+  std::uint32_t starts = 0;      // at most
+  std::uint32_t pause = 0;       // which pause it passes; 0: none
+  std::uint32_t pace = 0;        // which pace it took a start of; 0: none
+  detail::pass* pass = nullptr;  // whose it is; null: for the next line
+  time_point now{};              // when it was given
+};
+
+// The pace as a virtual schedule: the generic cell rate algorithm (ITU-T I.371). A start moves the schedule on by one
+// gap; whoever is early by more than the slack waits.
+class schedule {
+ public:
+  explicit schedule(const pace& p) noexcept
+      : gap_(rounded_up(static_cast<double>(p.interval.count()) / p.n)),
+        slack_(rounded_up(static_cast<double>(gap_.count()) * (p.burst - 1))) {}
+
+  // The next start is not before this.
+  [[nodiscard]] time_point opens() const noexcept {
+    return due_ < (time_point::min)() + slack_ ? (time_point::min)() : due_ - slack_;
+  }
+  void spend(time_point now) noexcept {
+    if (due_ < now) due_ = now;
+    due_ = due_ > (time_point::max)() - gap_ ? (time_point::max)() : due_ + gap_;
+  }
+  void give_back() noexcept { due_ -= gap_; }
+
+ private:
+  static duration rounded_up(double ticks) noexcept {
+    constexpr auto most = (std::numeric_limits<duration::rep>::max)() / 4;
+    if (!(ticks < static_cast<double>(most))) return duration{most};
+    const auto whole = static_cast<duration::rep>(ticks);
+    return duration{static_cast<double>(whole) < ticks ? whole + 1 : whole};
+  }
+
+  duration gap_;
+  duration slack_;
+  time_point due_ = (time_point::min)();
+};
+
+class valve {
+ public:
+  valve(std::optional<std::size_t> max_in_flight, std::uint32_t turn_budget) noexcept
+      : max_in_flight_(max_in_flight), turn_budget_(turn_budget) {}
+  valve(const valve&) = delete;
+  valve& operator=(const valve&) = delete;
+  ~valve() {
+    while (first_pass_ != nullptr) delete std::exchange(first_pass_, first_pass_->next);
+  }
+
+  // ---- who may start
+
+  // With how many of `lines`, which have something to start, a worker may go now.
+  [[nodiscard]] std::size_t startable(std::size_t lines) const noexcept {
+    if (stopped_ || shut_until_) return 0;
+    if (paused_) lines = (steps_ < lines ? static_cast<std::size_t>(steps_) : lines) + passes_;
+    if (!max_in_flight_) return lines;
+    const std::size_t room = in_flight_ < *max_in_flight_ ? *max_in_flight_ - in_flight_ : 0;
+    return room < lines ? room : lines;
+  }
+
+  // A worker goes through. `now` counts where there is a pace.
+  //   Needs    startable() is not 0.
+  [[nodiscard]] ticket take(time_point now) noexcept {
+    ++in_flight_;
+    ticket t{.epoch = epoch_, .starts = turn_budget_, .now = now};
+    if (paused_) {
+      t.starts = 1;
+      t.pause = pauses_;
+      if ((t.pass = first_pass_) != nullptr) {
+        first_pass_ = first_pass_->next;
+        if (first_pass_ == nullptr) end_of_passes_ = &first_pass_;
+        --passes_;
+      } else {
+        --steps_;
+      }
+    }
+    if (schedule_) {
+      if (latest_ < now) latest_ = now;
+      t.now = latest_;
+      t.starts = 1;
+      t.pace = paces_;
+      schedule_->spend(t.now);
+      if (schedule_->opens() > t.now) shut_until_ = schedule_->opens();
+    }
+    return t;
+  }
+
+  // It comes back. A right that was not used is there again, but a pass only where the ticket had been revoked.
+  //   Gives    the pass, to be deleted, unless it is there again.
+  pass* give_back(const ticket& t, bool used) noexcept {
+    --in_flight_;
+    if (used) return t.pass;
+    if (t.pace != 0 && t.pace == paces_) {
+      schedule_->give_back();
+      shut_until_.reset();
+    }
+    if (t.pause != pauses_ || !paused_) return t.pass;
+    if (t.pass == nullptr) {
+      ++steps_;
+    } else if (t.epoch != epoch_) {
+      step(*t.pass);
+      return nullptr;
+    }
+    return t.pass;
+  }
+
+  // Time has passed: the pace may let the next one through.
+  void ring(time_point now) noexcept {
+    if (latest_ < now) latest_ = now;
+    if (shut_until_ && *shut_until_ <= now) shut_until_.reset();
+  }
+
+  // When the pace lets the next one through; none when it is not the pace that keeps it.
+  [[nodiscard]] const std::optional<time_point>& shut_until() const noexcept { return shut_until_; }
+
+  // ---- control; what returns an epoch wants the tickets of earlier ones revoked
+
+  std::uint64_t pause() noexcept {
+    if (std::exchange(paused_, true)) return epoch_;
+    if (++pauses_ == 0) ++pauses_;
+    return ++epoch_;
+  }
+  // Steps that were not used are dropped; the passes are the caller's to delete.
+  [[nodiscard]] pass* resume() noexcept {
+    paused_ = false;
+    steps_ = 0;
+    passes_ = 0;
+    end_of_passes_ = &first_pass_;
+    return std::exchange(first_pass_, nullptr);
+  }
+  void step(std::uint64_t n) noexcept { steps_ = n > ~steps_ ? ~std::uint64_t{0} : steps_ + n; }
+  void step(pass& p) noexcept {
+    p.next = nullptr;
+    *end_of_passes_ = &p;
+    end_of_passes_ = &p.next;
+    ++passes_;
+  }
+  std::uint64_t set_max_in_flight(std::optional<std::size_t> limit) noexcept {
+    max_in_flight_ = limit;
+    return ++epoch_;
+  }
+  std::uint64_t set_pace(const std::optional<pace>& p) noexcept {
+    schedule_.reset();
+    if (p) schedule_.emplace(*p);
+    shut_until_.reset();
+    if (++paces_ == 0) ++paces_;
+    return ++epoch_;
+  }
+  void stop() noexcept { stopped_ = true; }
+
+  // ---- facts
+
+  [[nodiscard]] bool paused() const noexcept { return paused_; }
+  [[nodiscard]] std::size_t in_flight() const noexcept { return in_flight_; }
+  [[nodiscard]] const std::optional<std::size_t>& max_in_flight() const noexcept { return max_in_flight_; }
+  [[nodiscard]] bool full() const noexcept { return max_in_flight_ && in_flight_ >= *max_in_flight_; }
+
+ private:
+  std::optional<std::size_t> max_in_flight_;
+  std::size_t in_flight_ = 0;
+  std::uint64_t epoch_ = 1;
+  std::uint32_t turn_budget_;
+  bool stopped_ = false;
+  bool paused_ = false;
+  std::uint32_t pauses_ = 0;  // so far
+  std::uint32_t paces_ = 0;
+  std::uint64_t steps_ = 0;
+  std::size_t passes_ = 0;
+  pass* first_pass_ = nullptr;
+  pass** end_of_passes_ = &first_pass_;
+  std::optional<schedule> schedule_;
+  std::optional<time_point> shut_until_;
+  time_point latest_ = (time_point::min)();  // of all times that were told
+};
+
+}  // namespace turnkey::inline v1::detail
