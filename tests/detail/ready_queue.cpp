@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <deque>
-#include <optional>
 
 using turnkey::detail::key_slot;
 using turnkey::detail::ready_queue;
@@ -11,7 +10,7 @@ using turnkey::detail::ready_queue;
 TEST_CASE("2.8 ready_queue: who comes first is taken first, and whoever comes back is last") {
   std::deque<key_slot> lines;
   for (std::uint64_t i = 0; i != 3; ++i) lines.emplace_back(i);
-  ready_queue queue(std::nullopt);
+  ready_queue queue;
   for (auto& line : lines) queue.push(line);
   CHECK(&queue.take() == &lines[0]);
   queue.push(lines[0]);
@@ -25,7 +24,7 @@ TEST_CASE("10.5 ready_queue: a line can leave from any place") {
   for (const std::size_t leaver : {0U, 1U, 2U}) {
     std::deque<key_slot> lines;
     for (std::uint64_t i = 0; i != 3; ++i) lines.emplace_back(i);
-    ready_queue queue(std::nullopt);
+    ready_queue queue;
     for (auto& line : lines) queue.push(line);
     queue.remove(lines[leaver]);
     CHECK(!lines[leaver].in_ready_queue);
@@ -34,21 +33,4 @@ TEST_CASE("10.5 ready_queue: a line can leave from any place") {
       if (i != leaver) CHECK(&queue.take() == &lines[i]);
     CHECK(queue.empty());
   }
-}
-
-TEST_CASE("6.3, 8.5 ready_queue: what may start is limited by the lines and by the places that are free") {
-  std::deque<key_slot> lines;
-  ready_queue queue(2);
-  CHECK(queue.startable() == 0);
-  for (std::uint64_t i = 0; i != 3; ++i) queue.push(lines.emplace_back(i));
-  CHECK(queue.startable() == 2);
-  static_cast<void>(queue.take());
-  CHECK(queue.startable() == 1);
-  static_cast<void>(queue.take());
-  CHECK(queue.startable() == 0);
-  CHECK(queue.in_flight() == 2);
-  queue.give_place();
-  CHECK(queue.startable() == 1);
-  queue.stop();
-  CHECK(queue.startable() == 0);
 }

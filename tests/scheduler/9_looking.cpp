@@ -288,3 +288,212 @@ TEST_CASE("9.4 an observer may submit, cancel and look, and does not wait") {
   CHECK(on.tasks.stats().cancelled == 1);
   CHECK(waits == std::vector(waits.size(), drain_result::would_deadlock));
 }
+
+// ---- 9.2 why a task does not run
+
+namespace {
+
+using turnkey::pace;
+using turnkey::task_info;
+using turnkey::task_state;
+using turnkey::why;
+
+const turnkey::task_options in_order{.policy = policy::ordered};
+
+std::string sentence(stage& on, task_id id) { return to_string(on.tasks.find(id)->why, on.time.now()); }
+std::string number(task_id id) { return std::to_string(static_cast<std::uint64_t>(id)); }
+
+}  // namespace
+
+TEST_CASE("9.2 why: a dead task holds the key") {
+  stage on({.dead_action = turnkey::dead_action::hold_key});
+  const task_id dead = on.tasks.submit("a", in_order, [] { throw 1; });
+  on.run();
+  const task_id id = on.tasks.submit("a", [] {});
+  on.tasks.pause("a");  // a hold comes first
+  const auto info = on.tasks.find(id);
+  REQUIRE(info);
+  CHECK(info->state == task_state::waiting);
+  CHECK(info->why.kind == why::reason::key_held);
+  CHECK(info->why.task == dead);
+  CHECK(info->why.state == task_state::dead);
+  CHECK(sentence(on, id) == "dead task " + number(dead) + " holds the key: redrive, discard or release it");
+  CHECK(!on.tasks.find(dead));
+}
+
+TEST_CASE("9.2 why: the key is paused") {
+  stage on;
+  on.tasks.pause("a");
+  const task_id id = on.tasks.submit("a", {.policy = policy::ordered, .delay = 1h}, [] {});  // comes before the time
+  CHECK(on.tasks.find(id)->state == task_state::delayed);
+  CHECK(on.tasks.find(id)->why.kind == why::reason::key_paused);
+  CHECK(sentence(on, id) == "the key is paused");
+}
+
+TEST_CASE("9.2 why: due at a time") {
+  stage on;
+  on.tasks.submit("a", in_order, [] {});
+  const task_id id = on.tasks.submit("a", {.policy = policy::ordered, .delay = 5s}, [] {});  // before the predecessor
+  const auto info = on.tasks.find(id);
+  CHECK(info->state == task_state::delayed);
+  CHECK(info->why.kind == why::reason::not_due);
+  CHECK(info->why.time == on.time.now() + 5s);
+  CHECK(info->due == info->why.time);
+  CHECK(sentence(on, id) == "due in 5000 ms");
+}
+
+TEST_CASE("9.2 why: a predecessor, and its state") {
+  stage on({.retry = retry_policy{.initial_delay = 1h, .max_delay = 1h, .jitter = 0}});
+  const task_id first = on.tasks.submit("a", [](turnkey::attempt& a) {
+    if (a.number() == 1) throw 1;
+  });
+  on.tasks.submit("a", in_order, [] {});
+  const task_id id = on.tasks.submit("a", in_order, [] {});
+  CHECK(on.tasks.find(id)->why.kind == why::reason::predecessor);
+  CHECK(on.tasks.find(id)->why.task == first);
+  CHECK(on.tasks.find(id)->why.state == task_state::ready);
+  on.run();
+  CHECK(on.tasks.find(id)->why.state == task_state::delayed);
+  CHECK(sentence(on, id) == "ordered behind task " + number(first) + ", which is delayed");
+  CHECK(on.tasks.find(first)->attempts == 1);
+}
+
+TEST_CASE("9.2 why: another has the lease") {
+  stage on({.retry = retry_policy{.initial_delay = 1s, .jitter = 0}});
+  task_id other{};
+  bool looked = false;
+  const task_id holder = on.tasks.submit("a", {.policy = policy::exclusive}, [&](turnkey::attempt& a) {
+    if (a.number() == 1) throw 1;
+    on.tasks.pause();  // comes after the lease
+    on.time.jump(250ms);
+    const auto info = on.tasks.find(other);
+    CHECK(info->why.kind == why::reason::lease);
+    CHECK(info->why.task == a.id());
+    CHECK(info->why.attempt == 2);
+    CHECK(info->why.time == on.time.now() - 250ms);
+    CHECK(sentence(on, other) == "task " + number(a.id()) + " has the key's lease: attempt 2, for 250 ms");
+    const auto self = on.tasks.find(a.id());
+    CHECK(self->state == task_state::running);
+    CHECK(self->why.kind == why::reason::running);
+    CHECK(self->since == on.time.now() - 250ms);
+    CHECK(self->attempts == 2);
+    CHECK(sentence(on, a.id()) == "nothing: it runs");
+    looked = true;
+  });
+  on.run();
+  on.time.jump(1s);
+  other = on.tasks.submit("a", {.policy = policy::exclusive}, [] {});
+  on.run();
+  CHECK(looked);
+  CHECK(!on.tasks.find(holder));
+}
+
+TEST_CASE("9.2 why: everything is paused, then the limit, then the pace") {
+  stage on({.max_in_flight = 1});
+  on.tasks.set_pace(pace{.n = 1, .interval = 10s});
+  task_id id{};
+  on.tasks.submit("a", [&] {
+    CHECK(on.tasks.find(id)->why.kind == why::reason::max_in_flight);
+    CHECK(on.tasks.find(id)->why.number == 1);
+    CHECK(sentence(on, id) == "1 tasks run, as many as max_in_flight allows");
+    on.tasks.pause();
+    CHECK(on.tasks.find(id)->why.kind == why::reason::paused);
+    CHECK(sentence(on, id) == "everything is paused");
+    on.tasks.resume();
+  });
+  id = on.tasks.submit("b", [] {});
+  on.run();
+  const auto info = on.tasks.find(id);
+  CHECK(info->state == task_state::ready);
+  CHECK(info->why.kind == why::reason::pace);
+  CHECK(info->why.time == on.time.now() + 10s);
+  CHECK(sentence(on, id) == "the pace lets the next one start in 10000 ms");
+}
+
+TEST_CASE("9.2 why: the executor has not come, or workers are busy with what goes first") {
+  stage on;
+  task_id id{};
+  on.tasks.submit("a", [&] {
+    CHECK(on.tasks.find(id)->why.kind == why::reason::turn);
+    CHECK(sentence(on, id) == "waits for its turn: the workers are busy with what goes first");
+  });
+  id = on.tasks.submit("b", [] {});
+  CHECK(on.tasks.find(id)->why.kind == why::reason::executor);
+  CHECK(sentence(on, id) == "waits for the executor: no thread of it has come yet");
+  on.run();
+}
+
+TEST_CASE("9.2 find tells key, policy and times; nothing for finished, dead and unknown ids") {
+  stage on;
+  const auto submitted = on.time.now();
+  const task_id keyed = on.tasks.submit("a", in_order, [] { return outcome::retry_after(1s); });
+  const task_id keyless = on.tasks.submit({.delay = 3s}, [] {});
+  on.time.jump(1s);
+  CHECK(on.tasks.find(keyed)->id == keyed);
+  CHECK(on.tasks.find(keyed)->key == "a");
+  CHECK(on.tasks.find(keyed)->policy == policy::ordered);
+  CHECK(on.tasks.find(keyed)->submitted == submitted);
+  CHECK(on.tasks.find(keyed)->since == submitted);
+  CHECK(!on.tasks.find(keyless)->key);
+  CHECK(on.tasks.find(keyless)->due == submitted + 3s);
+  on.run();
+  for (const task_id id : {keyed, task_id{0}, task_id{~0ULL}}) CHECK(!on.tasks.find(id));
+  CHECK(on.tasks.dead_tasks().size() == 1);
+  CHECK(on.tasks.redrive(keyed));
+  CHECK(on.tasks.find(keyed)->state == task_state::ready);
+  CHECK(on.tasks.find(keyed)->attempts == 0);
+}
+
+TEST_CASE("9.2 since: when a retry came back into its line") {
+  stage on({.retry = retry_policy{.max_attempts = 3, .initial_delay = 1s, .jitter = 0}});
+  const task_id id = on.tasks.submit("a", [] { throw 1; });
+  on.run();
+  const auto failed = on.time.now();
+  CHECK(on.tasks.find(id)->due == failed + 1s);
+  on.tasks.pause();
+  on.pass(5s);
+  CHECK(on.tasks.find(id)->since == failed + 1s);
+  CHECK(!on.tasks.find(id)->due);
+}
+
+// ---- 9.3 the hot keys
+
+TEST_CASE("9.3 busiest_keys: the deepest first, equal ones by age, with head and flags") {
+  stage on;
+  on.tasks.submit([] {});  // no key: not listed
+  const task_id old = on.tasks.submit("old", in_order, [] {});
+  on.time.jump(1s);
+  for (int i = 0; i != 3; ++i) on.tasks.submit("deep", in_order, [] {});
+  const task_id young = on.tasks.submit("young", {.delay = 1h}, [] {});
+  on.tasks.pause("deep");
+  on.tasks.pause("empty");
+  const auto all = on.tasks.busiest_keys(10);
+  REQUIRE(all.size() == 3);
+  CHECK(all[0].key == "deep");
+  CHECK(all[0].depth == 3);
+  CHECK(all[0].paused);
+  CHECK(!all[0].held);
+  CHECK(all[0].head_state == task_state::waiting);
+  CHECK(all[1].key == "old");
+  CHECK(all[1].head == old);
+  CHECK(all[1].head_state == task_state::ready);
+  CHECK(all[1].oldest_age == 1s);
+  CHECK(all[2].key == "young");
+  CHECK(all[2].head == young);
+  CHECK(all[2].head_state == task_state::delayed);
+  CHECK(on.tasks.busiest_keys(0).empty());
+  CHECK(on.tasks.busiest_keys(1)[0].key == "deep");
+}
+
+TEST_CASE("9.3 busiest_keys finds the right ones among many") {
+  scheduler<int> s{[](turnkey::work) {}};
+  for (int key = 0; key != 10'000; ++key)
+    for (int i = 0; i <= (key % 1000 == 7 ? key / 1000 + 1 : 0); ++i) s.submit(key, [] {});
+  const auto hot = s.busiest_keys(5);
+  REQUIRE(hot.size() == 5);
+  for (int i = 0; i != 5; ++i) {
+    CHECK(hot[static_cast<std::size_t>(i)].key == (9 - i) * 1000 + 7);
+    CHECK(hot[static_cast<std::size_t>(i)].depth == static_cast<std::size_t>(11 - i));
+  }
+  CHECK(s.busiest_keys(~std::size_t{0}).size() == 10'000);
+}
