@@ -5,15 +5,14 @@
 
 #include <chrono>
 #include <iostream>
-#include <string>
+#include <stdexcept>
 
 using namespace std::chrono_literals;
-using turnkey::outcome;
 using turnkey::policy;
 
 namespace {
 
-using orders = turnkey::scheduler<std::string>;
+using orders = turnkey::scheduler<int>;
 
 struct workshop {
   turnkey::testing::manual_executor pool;
@@ -26,9 +25,9 @@ struct workshop {
 
 void counters(workshop& w) {
   std::cout << "counters\n";
-  w.tasks.submit("order-1", [] {});
-  w.tasks.submit("order-1", [] { throw std::runtime_error("no stock"); });
-  w.tasks.submit("order-1", [] {});
+  w.tasks.submit(1, [] {});
+  w.tasks.submit(1, [] { throw std::runtime_error("no stock"); });
+  w.tasks.submit(1, [] {});
   w.pool.run_all();
   w.time.jump(5s);
   const turnkey::stats now = w.tasks.stats();
@@ -40,18 +39,18 @@ void reasons(workshop& w) {
   std::cout << "why does it not run?\n";
   const auto tell = [&w](turnkey::task_id id) {
     const auto info = w.tasks.find(id);
-    std::cout << "  " << *info->key << " is " << to_string(info->state) << ": " << to_string(info->why, w.time.now())
-              << '\n';
+    std::cout << "  order " << *info->key << " is " << to_string(info->state) << ": "
+              << to_string(info->why, w.time.now()) << '\n';
   };
-  const auto behind = w.tasks.submit("order-1", [] {});
+  const auto behind = w.tasks.submit(1, [] {});
   tell(behind);  // the failed one of that order rests
-  const auto later = w.tasks.submit("order-2", {.delay = 10s}, [] {});
+  const auto later = w.tasks.submit(2, {.delay = 10s}, [] {});
   tell(later);
   w.tasks.expedite(later);
   tell(later);
-  w.tasks.pause("order-2");
+  w.tasks.pause(2);
   tell(later);
-  w.tasks.resume("order-2");
+  w.tasks.resume(2);
   w.tasks.pause();
   tell(later);
   w.tasks.resume();
@@ -61,9 +60,10 @@ void reasons(workshop& w) {
 void hot_keys(workshop& w) {
   std::cout << "the busiest keys\n";
   for (int order = 3; order != 8; ++order)
-    for (int i = 0; i != order; ++i) w.tasks.submit("order-" + std::to_string(order), [] {});
+    for (int i = 0; i != order; ++i) w.tasks.submit(order, [] {});
   for (const auto& key : w.tasks.busiest_keys(3))
-    std::cout << "  " << key.key << ": " << key.depth << " tasks, the first is " << to_string(key.head_state) << '\n';
+    std::cout << "  order " << key.key << ": " << key.depth << " tasks, the first is " << to_string(key.head_state)
+              << '\n';
 }
 
 void the_dead(workshop& w) {
@@ -71,8 +71,8 @@ void the_dead(workshop& w) {
   w.time.jump(1min);
   w.pool.run_all();
   for (const auto& dead : w.tasks.dead_tasks())
-    std::cout << "  " << *dead.key << " after " << dead.attempts << " attempts: " << dead.error.text() << '\n';
-  std::cout << "  redriven: " << w.tasks.redrive("order-1") << '\n';
+    std::cout << "  order " << *dead.key << " after " << dead.attempts << " attempts: " << dead.error.text() << '\n';
+  std::cout << "  redriven: " << w.tasks.redrive(1) << '\n';
   w.pool.run_all();
   const turnkey::stats now = w.tasks.stats();
   std::cout << "  dead " << now.dead << ", delayed " << now.delayed << ", waiting " << now.waiting << '\n';

@@ -21,6 +21,7 @@ class screen {
   screen(orders& of, std::uint64_t all, bool live) : orders_(of), all_(all), live_(live) {}
 
   std::string limit = "10";
+  std::string pace = "none";
   std::optional<turnkey::task_id> watched{};
 
   // Something happened: a line that stays.
@@ -38,17 +39,18 @@ class screen {
     std::cout << text << std::flush;
   }
 
+  // No line wraps on a terminal of 80 columns: it would not be rubbed out.
   [[nodiscard]] std::string picture(turnkey::time_point now) {
     const turnkey::stats s = orders_.stats();
     std::ostringstream out;
     out << '[' << bar(s) << "]\n"
-        << "  # done " << s.succeeded << "   > running " << s.running << "   = ready " << s.ready << "   . waiting "
-        << s.waiting << "   ~ delayed " << s.delayed << "   x dead " << s.dead << '\n'
-        << "  in flight " << s.running << " of " << limit << (orders_.paused() ? ", paused" : "")
+        << "  # done " << s.succeeded << "   > running " << s.running << "   = ready " << s.ready << '\n'
+        << "  . waiting " << s.waiting << "   ~ delayed " << s.delayed << "   x dead " << s.dead << '\n'
+        << "  in flight " << s.running << " of " << limit << (orders_.paused() ? ", paused" : "") << "; pace " << pace
         << "; failed attempts " << s.failed_attempts << '\n';
-    out << "  busiest keys:";
+    out << "  busiest orders:";
     for (const auto& key : orders_.busiest_keys(3))
-      out << "  order " << key.key << " (" << key.depth << ", " << to_string(key.head_state) << ')';
+      out << "  " << key.key << " (" << key.depth << ", " << to_string(key.head_state) << ')';
     out << '\n';
     if (watched) {
       const auto info = orders_.find(*watched);

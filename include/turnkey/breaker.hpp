@@ -4,6 +4,7 @@
 
 #include <turnkey/detail/sync.hpp>
 #include <turnkey/event.hpp>
+#include <turnkey/outcome.hpp>
 #include <turnkey/policy.hpp>
 
 #include <array>
@@ -26,7 +27,7 @@ struct breaker_options {
 // A circuit breaker. It watches a scheduler's attempts as its observer; when at least `failures` of the last `window`
 // failed it opens: the scheduler is paused, and the user told. It closes, and the scheduler goes on, when an attempt
 // that started after that, by step(), succeeds; or when the user calls reset(), or resumes the scheduler and something
-// starts beyond the steps. The window begins afresh then.
+// starts. The window begins afresh then. It undoes no pause but its own.
 //
 //   breaker b{{.failures = 5, .window = 20}, [](bool open) { std::puts(open ? "stopped" : "goes on"); }};
 //   scheduler<std::string> s{pool, {.observer = b.watch<std::string>()}};
@@ -35,9 +36,12 @@ struct breaker_options {
 // What succeeds and what fails counts; what is postponed or cancelled does not. Attempts that already ran when it
 // opened still end, and change nothing.
 //
-//   Needs    it outlives the scheduler; guard() comes before the first submit.
-//   Threads  every member from any thread; the user's function is called outside the lock, maybe concurrently.
-//   Cost     a lock for each attempt; memory: a bit of the window each, and the ids of what was stepped.
+//   Needs    it outlives the scheduler; guard() comes before the first submit; no reset() once the scheduler is gone.
+//   Threads  every other member from any thread. The user's function is called outside the lock, by one thread at a
+//            time, with true and false in turn; what it throws is dropped. It may step, reset and set limits, which
+//            hold before anything starts again; it must not wait.
+//   Cost     a lock for each start and each end of an attempt, every shard's when it opens; memory: a bit for each
+//            attempt of the window, and 64 ids.
 //   From     the circuit breaker of Nygard, "Release It!" (2007).
 class breaker {
  public:
@@ -48,36 +52,53 @@ class breaker {
   breaker& operator=(const breaker&) = delete;
 
   // The observer for the options of the scheduler; every event goes on to `next`.
+  //   Throws   std::bad_alloc.
   template <class Key>
   [[nodiscard]] observer<Key> watch(observer<Key> next = {}) {
     return [this, next = std::move(next)](const event<Key>& e) {
-      hear(e.kind, e.id);
+      hear(e.kind, e.id, e.error);
       if (next) next(e);
     };
   }
 
-  // Says which scheduler is paused and resumed.
+  // Says which scheduler is paused and resumed. Without one the user is told, and nothing else happens.
+  //   Throws   std::bad_alloc.
   template <class Scheduler>
   void guard(Scheduler& scheduler) {
-    const detail::lock lock(mutex_);
-    pause_ = [&scheduler] { scheduler.pause(); };
+    pause_ = [&scheduler] { return scheduler.pause(); };
     resume_ = [&scheduler] { scheduler.resume(); };
     paused_ = [&scheduler] { return scheduler.paused(); };
+    started_in_all_ = [&scheduler] { return scheduler.stats().started; };
   }
 
-  [[nodiscard]] bool is_open() const {
+  // True from when the scheduler is paused and every earlier start has been heard of: what starts from then on is a
+  // step.
+  [[nodiscard]] bool is_open() const noexcept {
     const detail::lock lock(mutex_);
-    return open_;
+    return state_ == state::open;
   }
 
-  // Closes it, and lets the scheduler go on; false when it was closed.
-  bool reset() {
-    if (!close()) return false;
-    changed(false);
+  // Closes it, and lets the scheduler go on; false when it was closed. When another thread is just opening or closing
+  // it, that one lets the scheduler go on.
+  bool reset() noexcept {
+    {
+      const detail::lock lock(mutex_);
+      if (state_ == state::closed || state_ == state::closing) return false;
+      state_ = state::closing;
+    }
+    act();
     return true;
   }
 
  private:
+  enum class state : std::uint8_t {
+    closed,   // outcomes are counted
+    tripped,  // too many failed: the scheduler is to be paused
+    halting,  // it is; of what started before, not all has been heard
+    open,     // what starts is a step
+    closing,  // the user is to be told, then the scheduler resumed
+  };
+
   static const breaker_options& checked(const breaker_options& o) {
     if (o.failures == 0) throw std::invalid_argument("turnkey: breaker.failures is 0; 1 or more");
     if (o.failures > o.window)
@@ -86,99 +107,147 @@ class breaker {
     return o;
   }
 
-  void hear(event_kind kind, task_id id) {
+  void hear(event_kind kind, task_id id, const failure* error) noexcept {
     switch (kind) {
       case event_kind::started: return started(id);
       case event_kind::succeeded: return ended(id, false);
-      case event_kind::failed:
-      case event_kind::dead: return ended(id, true);
+      case event_kind::dead:
+        if (error != nullptr && error->reason() == failure_reason::postponed_out) return;  // nothing failed
+        return ended(id, true);
+      case event_kind::failed: return ended(id, true);
       default: return;
     }
   }
 
-  void started(task_id id) {
+  void started(task_id id) noexcept {
+    std::uint64_t opening;
     {
-      const detail::lock lock(mutex_);
-      if (!shut_) return;
-      tried_[next_tried_++ % tried_.size()] = id;
+      detail::lock lock(mutex_);
+      ++started_;
+      if (state_ == state::halting) {
+        lock.unlock();
+        return act();
+      }
+      if (state_ != state::open) return;
+      steps_[next_step_++ % steps_.size()] = id;
+      opening = openings_;
     }
-    if (!paused_()) reset();  // by hand
+    if (paused_()) return;
+    {
+      const detail::lock lock(mutex_);  // resumed by hand, unless it was closed meanwhile
+      if (state_ != state::open || openings_ != opening) return;
+      state_ = state::closing;
+    }
+    act();
   }
 
-  void ended(task_id id, bool failed) {
-    bool opened = false;
-    bool closed = false;
+  void ended(task_id id, bool failed) noexcept {
     {
-      const detail::lock lock(mutex_);
-      if (open_) {
-        closed = shut_ && !failed && was_tried(id);
-        if (closed) start_afresh();
+      detail::lock lock(mutex_);
+      if (state_ == state::open) {
+        if (failed || !is_step(id)) return;
+        state_ = state::closing;
       } else {
-        opened = note(failed);
+        if (state_ != state::closed || !note(failed)) return;
+        state_ = state::tripped;
+        lock.unlock();
+        pause();  // at once: who acts may be below this, in a resume() that runs tasks inline
       }
     }
-    if (opened) changed(true);
-    if (closed) changed(false);
+    act();
   }
 
-  // True when that opens it.
-  [[nodiscard]] bool note(bool failed) TURNKEY_REQUIRES(mutex_) {
+  // Brings the scheduler and the user up to date. One thread at a time does, until nothing is left to do; others leave
+  // it to that one.
+  void act() noexcept {
+    detail::lock lock(mutex_);
+    if (std::exchange(acting_, true)) return;
+    for (;;) {
+      if (state_ == state::tripped) {
+        lock.unlock();
+        pause();  // again: a resume() may have been on its way
+        const std::uint64_t all = started_in_all_();
+        lock.relock();
+        if (state_ == state::tripped) state_ = state::halting;
+        started_before_ = all;
+      } else if (state_ == state::halting && started_ >= started_before_) {
+        state_ = state::open;
+        ++openings_;
+        told_ = true;
+        lock.unlock();
+        tell(true);
+        lock.relock();
+      } else if (state_ == state::closing) {
+        start_afresh();
+        const bool was_told = std::exchange(told_, false);
+        lock.unlock();
+        if (was_told) tell(false);
+        lock.relock();
+      } else if (state_ == state::closed && pause_is_ours_) {
+        pause_is_ours_ = false;
+        lock.unlock();
+        resume_();
+        lock.relock();
+      } else {
+        acting_ = false;
+        return;
+      }
+    }
+  }
+
+  void pause() noexcept {
+    if (!pause_()) return;
+    const detail::lock lock(mutex_);
+    pause_is_ours_ = true;
+  }
+
+  void tell(bool open) noexcept {
+    try {
+      if (tell_) tell_(open);
+    } catch (...) {  // as with an observer: one that throws harms nothing
+    }
+  }
+
+  // True when so many have failed now.
+  [[nodiscard]] bool note(bool failed) noexcept TURNKEY_REQUIRES(mutex_) {
     failed_ -= outcomes_[next_];
     failed_ += failed;
     outcomes_[next_] = failed;
     next_ = (next_ + 1) % outcomes_.size();
-    open_ = failed_ >= failures_;
-    return open_;
+    return failed_ >= failures_;
   }
 
-  [[nodiscard]] bool was_tried(task_id id) const TURNKEY_REQUIRES(mutex_) {
-    for (std::size_t i = 0; i != tried_.size() && i != next_tried_; ++i)
-      if (tried_[i] == id) return true;
+  [[nodiscard]] bool is_step(task_id id) const noexcept TURNKEY_REQUIRES(mutex_) {
+    for (std::size_t i = 0; i != steps_.size() && i != next_step_; ++i)
+      if (steps_[i] == id) return true;
     return false;
   }
 
-  [[nodiscard]] bool close() {
-    const detail::lock lock(mutex_);
-    if (!open_) return false;
-    start_afresh();
-    return true;
-  }
-
-  void start_afresh() TURNKEY_REQUIRES(mutex_) {
-    open_ = shut_ = false;
+  void start_afresh() noexcept TURNKEY_REQUIRES(mutex_) {
+    state_ = state::closed;
     outcomes_.assign(outcomes_.size(), false);
-    next_ = failed_ = next_tried_ = 0;
-  }
-
-  void changed(bool open) {
-    if (open && pause_) {
-      pause_();
-      bool reset_meanwhile;
-      {
-        const detail::lock lock(mutex_);
-        reset_meanwhile = !open_;
-        shut_ = open_;
-      }
-      if (reset_meanwhile) resume_();
-    } else if (!open && resume_) {
-      resume_();
-    }
-    if (tell_) tell_(open);
+    next_ = failed_ = next_step_ = 0;
   }
 
   mutable detail::mutex mutex_;
   const std::size_t failures_;
-  bool open_ TURNKEY_GUARDED_BY(mutex_) = false;
-  bool shut_ TURNKEY_GUARDED_BY(mutex_) = false;           // open, and the scheduler is paused
+  state state_ TURNKEY_GUARDED_BY(mutex_) = state::closed;
+  bool acting_ TURNKEY_GUARDED_BY(mutex_) = false;         // a thread is in act()
+  bool told_ TURNKEY_GUARDED_BY(mutex_) = false;           // that it is open
+  bool pause_is_ours_ TURNKEY_GUARDED_BY(mutex_) = false;  // not the user's
   std::vector<bool> outcomes_ TURNKEY_GUARDED_BY(mutex_);  // the window, a ring: which failed
   std::size_t next_ TURNKEY_GUARDED_BY(mutex_) = 0;
-  std::size_t failed_ TURNKEY_GUARDED_BY(mutex_) = 0;           // in the window
-  std::array<task_id, 64> tried_ TURNKEY_GUARDED_BY(mutex_){};  // started while open: the last ones
-  std::size_t next_tried_ TURNKEY_GUARDED_BY(mutex_) = 0;
+  std::size_t failed_ TURNKEY_GUARDED_BY(mutex_) = 0;            // in the window
+  std::uint64_t started_ TURNKEY_GUARDED_BY(mutex_) = 0;         // attempts, as far as heard
+  std::uint64_t started_before_ TURNKEY_GUARDED_BY(mutex_) = 0;  // the pause
+  std::uint64_t openings_ TURNKEY_GUARDED_BY(mutex_) = 0;
+  std::array<task_id, 64> steps_ TURNKEY_GUARDED_BY(mutex_){};  // a ring: what started while it is open
+  std::size_t next_step_ TURNKEY_GUARDED_BY(mutex_) = 0;
   // Set before the first event, read without the lock.
-  std::function<void()> pause_;
-  std::function<void()> resume_;
-  std::function<bool()> paused_;
+  std::function<bool()> pause_ = [] { return false; };
+  std::function<void()> resume_ = [] {};
+  std::function<bool()> paused_ = [] { return true; };
+  std::function<std::uint64_t()> started_in_all_ = [] { return std::uint64_t{0}; };
   std::function<void(bool open)> tell_;
 };
 

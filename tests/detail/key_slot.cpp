@@ -279,3 +279,173 @@ TEST_CASE("9.1 key_slot: ready counts what the lease would go to and the paralle
   CHECK(l.slot.ready() == 2);
   CHECK(l.slot.depth() == 4);
 }
+
+// ---- a pause of the key
+
+TEST_CASE("6.1 key_slot: paused, it starts nothing of any policy, and nothing in it is ready") {
+  for (const policy p : all_policies) {
+    line l;
+    task& first = l.arrive(p);
+    CHECK(l.slot.pause());
+    CHECK(!l.slot.pause());
+    CHECK(l.slot.paused());
+    task& second = l.arrive(p);
+    CHECK(l.slot.next() == nullptr);
+    CHECK(l.slot.ready() == 0);
+    for (const task* t : {&first, &second}) CHECK(!l.slot.is_ready(*t));
+    CHECK(key_slot::state_of(first) == turnkey::task_state::waiting);
+    CHECK(l.slot.resume());
+    CHECK(!l.slot.resume());
+    CHECK(l.slot.is_ready(first));
+    CHECK(l.run_out() == ids{1, 2});
+  }
+}
+
+TEST_CASE("6.1, 10.5 key_slot: a pause alone needs the key") {
+  line l;
+  CHECK(!l.slot.in_use());
+  l.slot.pause();
+  CHECK(l.slot.in_use());
+  l.slot.resume();
+  CHECK(!l.slot.in_use());
+}
+
+TEST_CASE("6.1 key_slot: what runs when the pause comes ends as ever, and what comes back keeps its order") {
+  line l;
+  task& first = l.arrive(policy::exclusive);
+  task& second = l.arrive(policy::exclusive);
+  l.arrive(policy::exclusive);
+  l.start();
+  l.slot.pause();
+  l.rest(first, 2s);
+  CHECK(l.slot.lease() == nullptr);
+  l.slot.come_back(first);
+  CHECK(l.start() == 0);
+  l.slot.finish(second);
+  l.slot.resume();
+  CHECK(l.run_out() == ids{1, 3});
+}
+
+TEST_CASE("6.6 key_slot: pause and hold do not undo each other") {
+  for (const bool resumed_first : {true, false}) {
+    line l;
+    task& holder = l.arrive(policy::exclusive);
+    l.arrive(policy::parallel);
+    l.slot.start(holder);
+    l.kill(holder);
+    l.slot.pause();
+    CHECK(l.slot.held());
+    CHECK((resumed_first ? l.slot.resume() : l.slot.release()));
+    CHECK(l.slot.paused() == !resumed_first);
+    CHECK(l.slot.held() == resumed_first);
+    CHECK(l.start() == 0);
+    CHECK((resumed_first ? l.slot.release() : l.slot.resume()));
+    CHECK(l.run_out() == ids{2});
+  }
+}
+
+TEST_CASE("6.2 key_slot: each parallel task that is ready may start, from any place in its line") {
+  for (const std::uint64_t chosen : {1U, 2U, 3U, 4U}) {
+    line l;
+    std::vector<task*> tasks;
+    for (int i = 0; i != 4; ++i) tasks.push_back(&l.arrive(policy::parallel));
+    for (int i = 0; i != 2; ++i) l.start();
+    for (std::size_t i = 0; i != 2; ++i) {
+      l.rest(*tasks[i], 1s);
+      l.slot.come_back(*tasks[i]);
+    }
+    l.slot.start(*tasks[chosen - 1]);
+    l.slot.finish(*tasks[chosen - 1]);
+    ids rest{1, 2, 3, 4};
+    std::erase(rest, chosen);
+    CHECK(l.run_out() == rest);
+  }
+}
+
+// ---- why
+
+namespace {
+
+using reason = turnkey::why::reason;
+using turnkey::task_id;
+using turnkey::task_state;
+
+}  // namespace
+
+TEST_CASE("9.2 key_slot: each reason of the key names what it is about") {
+  line l;
+  task& lessee = l.arrive(policy::exclusive);
+  task& second = l.arrive(policy::exclusive);
+  l.slot.start(lessee);
+  lessee.when = time_point{7s};
+  lessee.failed = 2;
+  const turnkey::why lease = l.slot.why_not_started(second);
+  CHECK(lease.kind == reason::lease);
+  CHECK(lease.task == task_id{1});
+  CHECK(lease.state == task_state::running);
+  CHECK(lease.attempt == 3);
+  CHECK(lease.time == time_point{7s});
+
+  task& third = l.arrive(policy::ordered);
+  const turnkey::why predecessor = l.slot.why_not_started(third);
+  CHECK(predecessor.kind == reason::predecessor);
+  CHECK(predecessor.task == task_id{1});
+  CHECK(predecessor.state == task_state::running);
+
+  task& fourth = l.arrive_resting(policy::ordered);
+  fourth.when = time_point{9s};
+  const turnkey::why due = l.slot.why_not_started(fourth);
+  CHECK(due.kind == reason::not_due);
+  CHECK(due.time == time_point{9s});
+
+  l.slot.pause();
+  for (const task* t : {&second, &third, &fourth}) CHECK(l.slot.why_not_started(*t).kind == reason::key_paused);
+
+  l.kill(lessee);
+  for (const task* t : {&second, &third, &fourth}) {
+    const turnkey::why held = l.slot.why_not_started(*t);
+    CHECK(held.kind == reason::key_held);
+    CHECK(held.task == task_id{1});
+    CHECK(held.state == task_state::dead);
+  }
+}
+
+TEST_CASE("9.2 key_slot: a hold is no reason for smaller ids") {
+  line l;
+  task& small = l.arrive_resting(policy::exclusive);
+  task& holder = l.arrive(policy::exclusive);
+  l.slot.start(holder);
+  l.kill(holder);
+  CHECK(l.slot.why_not_started(small).kind == reason::not_due);
+  l.slot.come_back(small);
+  CHECK(l.slot.why_not_started(small).kind == reason::turn);
+}
+
+TEST_CASE("9.2 key_slot: a lease is no reason for a parallel task, a predecessor none for an exclusive one") {
+  line l;
+  task& resting = l.arrive_resting(policy::ordered);
+  resting.when = time_point{1s};
+  task& exclusive = l.arrive(policy::exclusive);
+  task& parallel = l.arrive(policy::parallel);
+  CHECK(l.slot.why_not_started(exclusive).kind == reason::turn);
+  CHECK(l.slot.why_not_started(parallel).kind == reason::turn);
+  l.slot.start(exclusive);
+  CHECK(l.slot.why_not_started(parallel).kind == reason::turn);
+}
+
+TEST_CASE("9.2 key_slot: the predecessor that is named is the first unfinished one, in its state") {
+  line l;
+  task& first = l.arrive(policy::parallel);
+  task& second = l.arrive(policy::exclusive);
+  task& last = l.arrive(policy::ordered);
+  CHECK(l.slot.why_not_started(last).task == task_id{1});
+  CHECK(l.slot.why_not_started(last).state == task_state::ready);
+  l.slot.start(first);
+  CHECK(l.slot.why_not_started(last).state == task_state::running);
+  l.rest(first, 1s);
+  CHECK(l.slot.why_not_started(last).state == task_state::delayed);
+  l.slot.finish(first);
+  CHECK(l.slot.why_not_started(last).task == task_id{2});
+  l.slot.finish(second);
+  CHECK(l.slot.why_not_started(last).kind == reason::turn);
+}

@@ -4,13 +4,16 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <random>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 using turnkey::drain_result;
@@ -456,6 +459,168 @@ TEST_CASE("9.2 since: when a retry came back into its line") {
   CHECK(!on.tasks.find(id)->due);
 }
 
+// Everything that can be against a task, in each combination: the first in the order of rule 9.2 is named.
+TEST_CASE("9.2 why: of several reasons that hold the first is told, for every combination") {
+  enum : unsigned { held = 1, key_paused = 2, not_due = 4, predecessor = 8, lease = 16, paused = 32, limit = 64 };
+  constexpr unsigned the_pace = 128;
+  for (unsigned is = 0; is != 256; ++is) {
+    CAPTURE(is);
+    stage on({.dead_action = turnkey::dead_action::hold_key});
+    bool looked = false;
+    const auto look = [&] {
+      const task_id id = on.tasks.submit("a",
+                                         {.policy = (is & predecessor) != 0 ? policy::ordered : policy::exclusive,
+                                          .delay = (is & not_due) != 0 ? 1h : 0h},
+                                         [] {});
+      if ((is & key_paused) != 0) on.tasks.pause("a");
+      if ((is & paused) != 0) on.tasks.pause();
+      if ((is & limit) != 0) on.tasks.set_max_in_flight(1);
+      const auto info = on.tasks.find(id);
+      unsigned expected = 0;
+      while (expected != 8 && (is >> expected & 1) == 0) ++expected;
+      CHECK(info->why.kind == static_cast<why::reason>(expected));  // with none of them: turn
+      CHECK((info->state == task_state::delayed) == ((is & not_due) != 0));
+      CHECK((info->state == task_state::ready) == ((is & (held | key_paused | not_due | predecessor | lease)) == 0));
+      looked = true;
+    };
+    // Who looks runs with the lease of the key, or beside it. It has a smaller id than the holder: it may start.
+    on.tasks.submit((is & lease) != 0 ? "a" : "other", {.policy = policy::exclusive, .delay = 1s}, look);
+    if ((is & predecessor) != 0) on.tasks.submit("a", {.delay = 10h}, [] {});
+    if ((is & held) != 0) on.tasks.submit("a", {.policy = policy::exclusive}, [] { throw 1; });
+    on.run();
+    if ((is & the_pace) != 0) on.tasks.set_pace(pace{.n = 1, .interval = 10h});
+    on.pass(1s);
+    CHECK(looked);
+  }
+}
+
+TEST_CASE("9.2 why: when nobody works it is the executor, and never a turn") {
+  stage on;
+  const task_id exclusive = on.tasks.submit("a", {.policy = policy::exclusive}, [] {});
+  const task_id behind = on.tasks.submit("a", {.policy = policy::exclusive}, [] {});  // nothing but its turn keeps it
+  const task_id keyless = on.tasks.submit([] {});
+  for (const task_id id : {exclusive, behind, keyless}) CHECK(on.tasks.find(id)->why.kind == why::reason::executor);
+  CHECK(on.tasks.find(exclusive)->state == task_state::ready);
+  CHECK(on.tasks.find(behind)->state == task_state::waiting);
+  on.pool.set_mode(on_offer::refuse);
+  on.pool.drop_all();
+  CHECK(on.tasks.find(keyless)->why.kind == why::reason::executor);
+}
+
+// The time was one that had come already, where nothing had started since.
+TEST_CASE("9.2 why: a pace whose time has come is no reason any more") {
+  stage on;
+  on.tasks.set_pace(pace{.n = 1, .interval = 1s});
+  on.tasks.submit("a", [] {});
+  on.run();
+  on.time.jump(2s);
+  const task_id id = on.tasks.submit("a", [] {});
+  CHECK(on.tasks.find(id)->why.kind == why::reason::executor);
+  on.pass(0s);
+  CHECK(!on.tasks.find(id));
+}
+
+TEST_CASE("9.2 why: fields that a reason does not name are as they were made") {
+  stage on;
+  on.tasks.pause("a");
+  const task_id id = on.tasks.submit("a", in_order, [] {});
+  const auto nothing_but = [&](why::reason reason) {
+    const why w = on.tasks.find(id)->why;
+    CHECK(w.kind == reason);
+    CHECK(w.task == task_id{});
+    CHECK(w.state == task_state{});
+    CHECK(w.attempt == 0);
+    CHECK(w.time == turnkey::time_point{});
+    CHECK(w.number == 0);
+  };
+  nothing_but(why::reason::key_paused);
+  on.tasks.pause();
+  on.tasks.resume("a");
+  nothing_but(why::reason::paused);
+  on.tasks.resume();
+  nothing_but(why::reason::executor);
+}
+
+TEST_CASE("9.2 why: every reason has a name and a sentence") {
+  for (std::uint8_t i = 0; i != 11; ++i) {
+    CHECK(to_string(static_cast<why::reason>(i)) != std::string("?"));
+    CHECK(to_string(why{.kind = static_cast<why::reason>(i)}) != "?");
+  }
+  CHECK(to_string(static_cast<why::reason>(11)) == std::string("?"));
+  CHECK(to_string(why{.kind = static_cast<why::reason>(11)}) == "?");
+  CHECK(to_string(why::reason::max_in_flight) == std::string("max_in_flight"));
+}
+
+TEST_CASE("9.2 why: of several predecessors the first unfinished one is named, of every policy and in every state") {
+  stage on({.dead_action = turnkey::dead_action::hold_key});
+  const task_id first = on.tasks.submit("a", {.policy = policy::exclusive, .delay = 1h}, [] {});
+  const task_id second = on.tasks.submit("a", [] {});
+  const task_id id = on.tasks.submit("a", in_order, [] {});
+  CHECK(on.tasks.find(id)->why.task == first);
+  CHECK(on.tasks.find(id)->why.state == task_state::delayed);
+  on.tasks.cancel(first);
+  CHECK(on.tasks.find(id)->why.task == second);
+  CHECK(on.tasks.find(id)->why.state == task_state::ready);
+  CHECK(sentence(on, id) == "ordered behind task " + number(second) + ", which is ready");
+  on.tasks.cancel(second);
+  CHECK(on.tasks.find(id)->why.kind == why::reason::executor);
+}
+
+TEST_CASE("9.2 why: a task that was postponed is due; a running predecessor is told as running") {
+  stage on;
+  task_id behind{};
+  const task_id id = on.tasks.submit("a", in_order, [&] {
+    CHECK(on.tasks.find(behind)->why.kind == why::reason::predecessor);  // before the lease
+    CHECK(on.tasks.find(behind)->why.state == task_state::running);
+    return outcome::postpone(2s);
+  });
+  behind = on.tasks.submit("a", in_order, [] {});
+  on.run();
+  const auto info = on.tasks.find(id);
+  CHECK(info->state == task_state::delayed);
+  CHECK(info->attempts == 1);
+  CHECK(info->why.kind == why::reason::not_due);
+  CHECK(info->why.time == on.time.now() + 2s);
+  CHECK(sentence(on, id) == "due in 2000 ms");
+}
+
+TEST_CASE("9.2 find works from inside callbacks and observers, and after close()") {
+  scheduler<std::string>* tasks = nullptr;
+  std::vector<std::optional<task_state>> seen;
+  stage on({.observer = [&](const event<std::string>& e) {
+    const auto info = tasks->find(e.id);
+    seen.push_back(info ? std::optional(info->state) : std::nullopt);
+  }});
+  tasks = &on.tasks;
+  const task_id id = on.tasks.submit("a", [] {});
+  on.tasks.close();
+  CHECK(on.tasks.find(id)->state == task_state::ready);
+  on.run();
+  CHECK(seen == std::vector<std::optional<task_state>>{task_state::ready, task_state::running, std::nullopt});
+}
+
+TEST_CASE("9.2 find gives nothing after stop(), and for a task that was handed back") {
+  stage on;
+  const task_id id = on.tasks.submit("a", [] {});
+  const task_id delayed = on.tasks.submit([] {});
+  const auto left = on.tasks.stop();
+  CHECK(left.size() == 2);
+  CHECK(!on.tasks.find(id));
+  CHECK(!on.tasks.find(delayed));
+  CHECK(on.tasks.busiest_keys(3).empty());
+}
+
+TEST_CASE("9.2 find gives nothing once a task has succeeded, died or was cancelled, and its key may go on") {
+  stage on;
+  const task_id succeeded = on.tasks.submit("a", [] {});
+  const task_id dead = on.tasks.submit("a", [] { return outcome::dead(); });
+  const task_id cancelled = on.tasks.submit("a", {.delay = 1h}, [] {});
+  on.tasks.cancel(cancelled);
+  on.run();
+  on.tasks.submit("a", [] {});
+  for (const task_id id : {succeeded, dead, cancelled}) CHECK(!on.tasks.find(id));
+}
+
 // ---- 9.3 the hot keys
 
 TEST_CASE("9.3 busiest_keys: the deepest first, equal ones by age, with head and flags") {
@@ -496,4 +661,147 @@ TEST_CASE("9.3 busiest_keys finds the right ones among many") {
     CHECK(hot[static_cast<std::size_t>(i)].depth == static_cast<std::size_t>(11 - i));
   }
   CHECK(s.busiest_keys(~std::size_t{0}).size() == 10'000);
+}
+
+TEST_CASE("9.3 busiest_keys: n larger than the keys gives all of them, 0 none; tasks without a key are not listed") {
+  stage on;
+  CHECK(on.tasks.busiest_keys(5).empty());
+  for (int i = 0; i != 9; ++i) on.tasks.submit([] {});
+  CHECK(on.tasks.busiest_keys(5).empty());
+  for (const char* key : {"a", "b", "a"}) on.tasks.submit(key, [] {});
+  for (const std::size_t n : {0U, 1U, 2U, 3U, 1000U}) CHECK(on.tasks.busiest_keys(n).size() == (n < 2 ? n : 2));
+  CHECK(on.tasks.busiest_keys(1)[0].key == "a");
+}
+
+TEST_CASE("9.3 busiest_keys: of equally deep keys the one with the oldest task comes first, and is kept") {
+  stage on;
+  for (int i = 0; i != 40; ++i) {
+    on.tasks.submit(std::to_string(i), [] {});
+    on.time.jump(1s);
+  }
+  const auto three = on.tasks.busiest_keys(3);
+  REQUIRE(three.size() == 3);
+  for (int i = 0; i != 3; ++i) {
+    CHECK(three[static_cast<std::size_t>(i)].key == std::to_string(i));
+    CHECK(three[static_cast<std::size_t>(i)].oldest_age == std::chrono::seconds{40 - i});
+  }
+  CHECK(on.tasks.busiest_keys(40)[39].key == "39");
+}
+
+TEST_CASE("9.3 busiest_keys: keys of one depth and age are each listed once") {
+  stage on;
+  for (int i = 0; i != 100; ++i) on.tasks.submit(std::to_string(i % 50), [] {});
+  std::map<std::string, int> listed;
+  for (const auto& each : on.tasks.busiest_keys(50)) {
+    CHECK(each.depth == 2);
+    ++listed[each.key];
+  }
+  CHECK(listed.size() == 50);
+  CHECK(on.tasks.busiest_keys(7).size() == 7);
+}
+
+TEST_CASE("9.3 busiest_keys: the head is the unfinished task with the smallest id, in each of its states") {
+  stage on({.dead_action = turnkey::dead_action::hold_key});
+  std::map<std::string, turnkey::key_info<std::string>> all;
+  const auto look = [&] {
+    for (const auto& each : on.tasks.busiest_keys(9)) all[each.key] = each;
+  };
+  on.tasks.submit("held", in_order, [] { throw 1; });
+  on.tasks.submit("dead alone", [] { throw 1; });
+  on.run();
+  const task_id held = on.tasks.submit("held", [] {});
+  const task_id resting = on.tasks.submit("resting", {.policy = policy::ordered, .delay = 1h}, [] {});
+  on.tasks.submit("resting", in_order, [] {});
+  const task_id running = on.tasks.submit("running", look);
+  const task_id ready = on.tasks.submit("last", [] {});
+  on.pool.run_one();
+  CHECK(all.size() == 4);  // neither what is paused or held without a task, nor what only the dead have
+  CHECK(all["held"].head == held);
+  CHECK(all["held"].head_state == task_state::waiting);
+  CHECK(all["held"].held);
+  CHECK(all["held"].depth == 1);
+  CHECK(!all["held"].paused);
+  CHECK(all["resting"].head == resting);
+  CHECK(all["resting"].head_state == task_state::delayed);
+  CHECK(all["resting"].depth == 2);
+  CHECK(all["running"].head == running);
+  CHECK(all["running"].head_state == task_state::running);
+  CHECK(all["last"].head == ready);
+  CHECK(all["last"].head_state == task_state::ready);
+}
+
+TEST_CASE("9.3 busiest_keys: the flags are those of the key, apart and together") {
+  stage on({.dead_action = turnkey::dead_action::hold_key});
+  for (const char* key : {"held", "both"}) on.tasks.submit(key, in_order, [] { throw 1; });
+  on.run();
+  for (const char* key : {"paused", "both"}) on.tasks.pause(key);
+  for (const char* key : {"held", "both", "paused", "free"}) on.tasks.submit(key, [] {});
+  on.tasks.pause();  // is no flag of a key
+  const auto all = on.tasks.busiest_keys(9);
+  CHECK(all.size() == 4);
+  for (const auto& each : all) {
+    CHECK(each.held == (each.key == "held" || each.key == "both"));
+    CHECK(each.paused == (each.key == "paused" || each.key == "both"));
+  }
+}
+
+TEST_CASE("9.3 busiest_keys agrees with a plain sort of 10,000 keys, for every n") {
+  turnkey::testing::manual_time time;
+  scheduler<int> s{[](turnkey::work) {}, {.time = &time}};
+  std::mt19937 random(3);
+  std::vector<std::pair<int, int>> plain;  // depth, key: with larger keys later
+  for (int key = 0; key != 10'000; ++key) {
+    const int depth = 1 + static_cast<int>(random() % 5);
+    for (int i = 0; i != depth; ++i) s.submit(key, [] {});
+    plain.emplace_back(-depth, key);
+    time.jump(1ns);
+  }
+  std::sort(plain.begin(), plain.end());
+  for (const std::size_t n : {1U, 2U, 17U, 1000U, 9999U, 10'000U, 10'001U}) {
+    const auto hot = s.busiest_keys(n);
+    REQUIRE(hot.size() == (n < 10'000 ? n : 10'000));
+    bool same = true;
+    for (std::size_t i = 0; i != hot.size(); ++i)
+      same = same && hot[i].key == plain[i].second && static_cast<int>(hot[i].depth) == -plain[i].first;
+    CHECK(same);
+  }
+}
+
+// ---- 9.1: pauses
+
+TEST_CASE("9.1 paused_keys counts the keys that are paused, with and without tasks, and not the pause of everything") {
+  stage on;
+  on.tasks.pause();
+  CHECK(on.tasks.stats().paused_keys == 0);
+  CHECK(on.tasks.paused_keys().empty());
+  for (int i = 0; i != 40; ++i) CHECK(on.tasks.pause(std::to_string(i)));
+  for (int i = 0; i != 40; ++i) CHECK(!on.tasks.pause(std::to_string(i)));
+  for (int i = 20; i != 60; ++i) on.tasks.submit(std::to_string(i), [] {});
+  CHECK(on.tasks.stats().paused_keys == 40);
+  CHECK(on.tasks.stats().keys == 60);
+  CHECK(on.tasks.paused_keys().size() == 40);
+  CHECK(on.tasks.stats().waiting == 20);
+  CHECK(on.tasks.stats().ready == 20);
+  on.tasks.resume();
+  on.run();
+  CHECK(on.tasks.stats().keys == 40);
+  CHECK(on.tasks.cancel_all() == 20);
+  CHECK(on.tasks.stats().paused_keys == 40);
+  for (int i = 0; i != 40; ++i) CHECK(on.tasks.resume(std::to_string(i)));
+  CHECK(on.tasks.stats().paused_keys == 0);
+  CHECK(on.tasks.stats().keys == 0);
+}
+
+TEST_CASE("9.1 paused_keys lists each paused key once; a held one is not paused") {
+  stage on({.dead_action = turnkey::dead_action::hold_key});
+  on.tasks.submit("held", in_order, [] { throw 1; });
+  on.run();
+  std::map<std::string, int> listed;
+  for (int i = 0; i != 100; ++i) on.tasks.pause(std::to_string(i));
+  for (const auto& key : on.tasks.paused_keys()) ++listed[key];
+  CHECK(listed.size() == 100);
+  CHECK(!listed.contains("held"));
+  CHECK(on.tasks.stats().held_keys == 1);
+  CHECK(on.tasks.release("held"));
+  CHECK(on.tasks.stats().paused_keys == 100);
 }

@@ -44,3 +44,20 @@ TEST_CASE("4.1, 4.2 found: a full scheduler that is closed refuses because it is
   tasks.close();
   CHECK(tasks.try_submit(1, [] {}).reason() == turnkey::reject_reason::closed);
 }
+
+// The valve hears from the alarm that the pace has opened, and no alarm is set while nothing waits for it: find() said
+// of a task that came later that the pace keeps it, until a time in the past.
+TEST_CASE("6.4, 9.2 found: a pace that opened while nothing waited keeps nothing") {
+  turnkey::testing::manual_executor pool;
+  support::world w(pool);
+  w.set_pace(turnkey::pace{});
+  w.submit(1, support::succeeds());
+  w.run_all();
+  w.time.advance(2s);
+  const auto later = w.submit(1, support::succeeds());
+  CHECK(w.scheduler()->find(later)->why.kind == turnkey::why::reason::executor);
+  CHECK(w.verdict() == "");
+  w.time.ring();
+  w.run_all();
+  CHECK(w.drain() == turnkey::drain_result::drained);
+}

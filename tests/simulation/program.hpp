@@ -5,13 +5,17 @@
 
 #include "support/world.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace simulation {
@@ -91,10 +95,33 @@ class program {
     for (const auto& w : worlds_)
       if (wrong_.empty()) wrong_ = w->verdict();
     const turnkey::stats s = now().judge.look(now().time.now());
-    if (wrong_.empty() && depth() == 0 && s.ready != 0 && executor_.size() == 0 && !now().time.next_wake())
-      wrong_ = "8.5: a task is ready, and no permit is out nor will one be offered";
     if (wrong_.empty() && depth() == 0 && s.running != 0) wrong_ = "a task runs, and no callback is under way";
+    if (wrong_.empty() && !moving_) look_at_offers(s);
   }
+
+  // What is ready and may start has a permit, or will have one after a refusal, or is woken when the pace opens; while
+  // all is paused there are no offers.
+  void look_at_offers(const turnkey::stats& s) {
+    const control_model& control = now().judge.control;
+    const auto wake = now().time.next_wake();
+    if (mode_ != turnkey::testing::on_offer::queue) trouble();
+    if (s.ready != 0 && control.lets_one_start(s.running)) {
+      if (control.opens() > now().time.now()) {
+        if (!wake || *wake > control.opens()) wrong_ = "6.4: nobody will be woken when the pace opens";
+      } else if (executor_.size() == 0 && !(wake && *wake <= now().time.now()) &&
+                 !(now().time.now() <= trouble_until_ && (wake || depth() != 0))) {
+        wrong_ = "8.5: a task is ready, and no permit is out nor will one be offered";
+      }
+    }
+    const shut_world shut{control.shut() ? &now() : nullptr, control.changes(), executor_.offered()};
+    if (shut.where != nullptr && shut.where == shut_.where && shut.changes == shut_.changes &&
+        shut.offered != shut_.offered)
+      wrong_ = "8.5: a permit is offered while all is paused";
+    shut_ = shut;
+  }
+
+  // The next permit may be offered as late as this; or never inside a callback, which the same worker goes on from.
+  void trouble() { trouble_until_ = now().time.now() + 100ms; }
 
   [[nodiscard]] int depth() const {
     int sum = 0;
@@ -113,7 +140,8 @@ class program {
     if (what < 172) return advance(1ms * static_cast<int>(below(8)));
     if (what < 180) return jump(1ms * static_cast<int>(below(64)));
     if (what < 195) return call(&program::disturb);
-    call(&program::ask);
+    if (what < 230) return call(&program::ask);
+    call(&program::control);
   }
 
   void call(void (program::*what)()) {
@@ -127,7 +155,10 @@ class program {
     switch (below(24)) {
       case 0:
       case 1:
-      case 2: executor_.drop_one(below(3)); return;
+      case 2:
+        trouble();
+        executor_.drop_one(below(3));
+        return;
       case 3:
       case 4:
       case 5: executor_.double_one(below(3)); return;
@@ -182,6 +213,52 @@ class program {
     }
   }
 
+  void control() {
+    switch (below(32)) {
+      case 0:
+      case 1:
+      case 2: now().pause(); return;
+      case 3:
+      case 4:
+      case 5:
+      case 6: now().resume(); return;
+      case 7:
+      case 8:
+      case 9: now().step(below(4)); return;
+      case 10:
+      case 11:
+      case 12: now().step(any_task()); return;
+      case 13:
+      case 14: now().pause(any_key()); return;
+      case 15:
+      case 16:
+      case 17: now().resume(any_key()); return;
+      case 18:
+      case 19:
+      case 20:
+      case 21: now().expedite(any_task()); return;
+      case 22:
+      case 23:
+      case 24:
+      case 25: now().set_max_in_flight(1 + below(16) / 7); return;
+      case 26: now().set_max_in_flight({}); return;
+      case 27:
+      case 28:
+      case 29: return set_pace();
+      case 30: now().set_pace({}); return;
+      default: return list_busy();
+    }
+  }
+
+  void set_pace() {
+    const std::size_t b = byte();
+    const auto n = static_cast<int>(1 + b % 3);
+    const auto gap = 1ms * static_cast<int>(b / 3 % 12);
+    now().set_pace(turnkey::pace{.n = static_cast<double>(n),
+                                 .interval = n * (gap + 500us),
+                                 .burst = static_cast<std::uint32_t>(1 + b / 36 % 4)});
+  }
+
   [[nodiscard]] int any_key() { return static_cast<int>(below(4)); }
   [[nodiscard]] turnkey::task_id any_task() {
     const auto& tasks = now().judge.tasks();
@@ -220,6 +297,7 @@ class program {
 
   void run_permit(std::size_t index) {
     if (depth() == 0 || index % 4 == 3) {
+      if (depth() != 0) trouble();  // nothing runs on top of a callback: a lost permit
       executor_.run_one(index);
     } else if (threads_ < 3) {
       ++threads_;
@@ -291,8 +369,36 @@ class program {
           return a.id == b->id && a.key == b->key && a.policy == b->policy && a.submitted == b->submitted;
         });
     now().check(same, "5.2: dead_tasks() lists the store, the oldest first");
-    now().check(now().scheduler()->held_keys().size() == now().judge.look(now().time.now()).held_keys,
-                "5.3: held_keys()");
+  }
+
+  void list_busy() {
+    const std::size_t n = below(6);
+    const auto busy = now().scheduler()->busiest_keys(n);
+    std::map<int, std::vector<const modelled_task*>> lines;
+    for (const auto& t : now().judge.tasks())
+      if (t.key && model::unfinished(t)) lines[*t.key].push_back(&t);
+    std::vector<std::pair<std::size_t, turnkey::time_point>> depths;  // how the rule sorts them
+    for (const auto& [k, line] : lines) {
+      const auto oldest =
+          *std::min_element(line.begin(), line.end(), [](auto* a, auto* b) { return a->submitted < b->submitted; });
+      depths.emplace_back(line.size(), oldest->submitted);
+    }
+    std::sort(depths.begin(), depths.end(), [](const auto& a, const auto& b) {
+      return a.first != b.first ? a.first > b.first : a.second < b.second;
+    });
+    bool same = busy.size() == (std::min)(n, lines.size());
+    for (std::size_t i = 0; same && i != busy.size(); ++i) {
+      const auto& [depth, oldest] = depths[i];
+      const auto& line = lines[busy[i].key];
+      const auto* const head =
+          line.empty() ? nullptr
+                       : *std::min_element(line.begin(), line.end(), [](auto* a, auto* b) { return a->id < b->id; });
+      same = head != nullptr && busy[i].depth == depth && line.size() == depth &&
+             busy[i].oldest_age == now().time.now() - oldest && busy[i].head == head->id &&
+             busy[i].head_state == now().judge.state_of(*head, now().time.now()) &&
+             busy[i].paused == now().judge.control.paused(busy[i].key) && busy[i].held == now().judge.held(head->key);
+    }
+    now().check(same, "9.3: busiest_keys()");
   }
 
   void resubmit_evicted() {
@@ -365,8 +471,14 @@ class program {
 
   // Faults stop and time passes while nothing else can happen: all that is unfinished must finish.
   void come_to_rest() {
+    trouble();
     mode_ = turnkey::testing::on_offer::queue;
     executor_.set_mode(mode_);
+    now().set_max_in_flight({});
+    now().set_pace({});
+    now().resume();
+    for (const int k : std::set<int>(now().judge.control.paused_keys())) now().resume(k);
+    look();
     redriven_all_ = false;
     for (int steps = 0; all_is_well(); ++steps) {
       if (steps == 100'000) return now().check(false, "10.1: it never comes to rest");
@@ -388,7 +500,7 @@ class program {
     now().release_all();
     now().time.ring();
     const turnkey::stats s = now().scheduler()->stats();
-    now().check(s.keys == 0 && s.held_keys == 0 && s.dead == 0, "10.5: at rest no key remains");
+    now().check(s.keys == 0 && s.held_keys == 0 && s.paused_keys == 0 && s.dead == 0, "10.5: at rest no key remains");
     now().check(s.permits_lost == now().judge.look(now().time.now()).permits_lost, "9.4: each lost permit is told of");
     look();
   }
@@ -418,6 +530,12 @@ class program {
   bool moving_ = false;
   bool redriven_all_ = false;
   std::uint64_t operations_ = 0;
+  turnkey::time_point trouble_until_{};
+  struct shut_world {
+    const world* where = nullptr;  // null: something may start
+    std::uint64_t changes = 0;
+    std::size_t offered = 0;
+  } shut_;  // when it was looked at last
   std::string wrong_;
 };
 

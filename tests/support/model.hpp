@@ -7,11 +7,15 @@
 #include <turnkey/inspect.hpp>
 #include <turnkey/options.hpp>
 
+#include "support/control_model.hpp"
+#include "support/modelled_task.hpp"
+
 #include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -19,41 +23,11 @@
 
 namespace support {
 
-using turnkey::event_kind;
-using turnkey::policy;
-using turnkey::reject_reason;
-using turnkey::task_state;
-
-using key = std::optional<int>;  // none: the task has no key
-class world;
-
-struct modelled_task {
-  turnkey::task_id id{};
-  support::key key{};
-  turnkey::policy policy{};
-  std::optional<turnkey::retry_policy> own_retry{};
-  std::shared_ptr<world*> home{};  // which world its callback is in; shared with the callback
-
-  // `waiting` stands for ready too; `delayed` is in line once it is due. A dead one outside the store stays `dead`.
-  task_state state = task_state::waiting;
-  turnkey::time_point submitted{};
-  turnkey::time_point due{};
-  bool came_back = false;          // 2.9: a due retry, or postponed until a time
-  std::uint64_t place = 0;         // 2.9: its id; or the largest id when it was postponed by nothing,
-  std::uint64_t postponement = 0;  //      and which postponement that was: behind what is ready
-  std::uint64_t fence = 0;         // of the attempt that runs
-  std::uint32_t failed = 0;
-  std::uint32_t postponed = 0;
-  bool cancelled = false;
-  bool holds = false;     // 5.3
-  bool in_store = false;  // 5.1
-  std::uint64_t death = 0;
-  std::optional<turnkey::outcome> said{};  // what the callback has just returned; a throw is outcome::retry()
-};
-
 class model {
  public:
-  explicit model(const turnkey::options<int>& set) : set_(set) {}
+  explicit model(const turnkey::options<int>& set) : control(set.max_in_flight), set_(set) {}
+
+  control_model control;  // chapter 6, but for cancel
 
   // ---- rule 2
 
@@ -73,10 +47,13 @@ class model {
   [[nodiscard]] bool held_back(const modelled_task& t) const {
     return t.key && any([&](const auto& other) { return other.key == t.key && other.holds && other.id < t.id; });
   }
+  [[nodiscard]] bool held(const key& k) const {
+    return any([&](const auto& t) { return t.key == k && t.holds; });
+  }
   [[nodiscard]] bool may_start(const modelled_task& t, turnkey::time_point now) const {
     if (!in_line(t, now)) return false;
     if (!t.key) return true;  // 2.4
-    if (held_back(t)) return false;
+    if (held_back(t) || control.paused(*t.key)) return false;
     switch (t.policy) {
       case policy::parallel: return true;
       case policy::exclusive: return lease_is_free(t.key);
@@ -95,6 +72,20 @@ class model {
     for (const auto& t : tasks_)
       if (t.key == k && may_start(t, now) && (first == nullptr || goes_before(t, *first))) first = &t;
     return first;
+  }
+
+  // 1: `ready` is the one that the lease would go to, and the parallel ones; of those only the first while the key is
+  // held.
+  [[nodiscard]] task_state state_of(const modelled_task& t, turnkey::time_point now) const {
+    if (!in_line(t, now)) return t.state;
+    if (!may_start(t, now)) return task_state::waiting;
+    const bool parallel = t.policy == policy::parallel;
+    if (parallel && !held(t.key)) return task_state::ready;
+    const bool behind = any([&](const auto& other) {
+      return other.key == t.key && (other.policy == policy::parallel) == parallel && may_start(other, now) &&
+             goes_before(other, t);
+    });
+    return behind ? task_state::waiting : task_state::ready;
   }
 
   // ---- what is asked of the scheduler: told before it is called
@@ -134,6 +125,16 @@ class model {
     }
     return covered;
   }
+  bool expect_step(turnkey::task_id id, turnkey::time_point now) {  // 6.2
+    const modelled_task* const t = find(id);
+    return t != nullptr && state_of(*t, now) == task_state::ready && control.step(id);
+  }
+  bool expect_expedite(turnkey::task_id id, turnkey::time_point now) {
+    modelled_task* const t = known(id);
+    if (t == nullptr || state_of(*t, now) != task_state::delayed || stopped_) return false;
+    t->due = now;
+    return true;
+  }
   template <class Which>
   std::size_t expect_dead(Which which, event_kind what) {
     expected_of_dead_ = what;
@@ -142,12 +143,12 @@ class model {
   }
   template <class Which>
   std::size_t release(Which which) {
-    std::vector<int> keys;
-    for (auto& t : tasks_)
-      if (t.holds && which(t)) {
-        t.holds = false;
-        if (std::find(keys.begin(), keys.end(), *t.key) == keys.end()) keys.push_back(*t.key);
-      }
+    std::set<int> keys;
+    for (auto& t : tasks_) {
+      if (!t.holds || !which(t)) continue;
+      t.holds = false;
+      keys.insert(*t.key);
+    }
     return keys.size();
   }
   void close() { closed_ = true; }
@@ -199,26 +200,37 @@ class model {
 
   [[nodiscard]] turnkey::stats look(turnkey::time_point now) const {
     turnkey::stats s = counts_;
-    std::map<key, bool> used;
+    std::set<int> used;
     for (const auto& t : tasks_) {
-      if (t.state == task_state::running) ++s.running;
-      if (t.state == task_state::delayed && !in_line(t, now)) ++s.delayed;
-      if (in_line(t, now)) ++s.waiting;
+      switch (state_of(t, now)) {
+        case task_state::waiting: ++s.waiting; break;
+        case task_state::ready: ++s.ready; break;
+        case task_state::running: ++s.running; break;
+        case task_state::delayed: ++s.delayed; break;
+        default: break;
+      }
       if (t.in_store) ++s.dead;
       if (unfinished(t)) s.oldest_age = (std::max)(s.oldest_age, now - t.submitted);
-      if (unfinished(t) || t.holds) used[t.key] |= t.holds;
+      if (t.key && (unfinished(t) || t.holds)) used.insert(*t.key);
     }
-    for (const auto& [k, held] : used) {
-      s.held_keys += held;
-      s.keys += k.has_value();
-      s.ready += count_ready(k, held, now);
-    }
-    s.waiting -= s.ready;
+    used.insert(control.paused_keys().begin(), control.paused_keys().end());
+    s.keys = used.size();
+    s.held_keys = held_keys().size();
+    s.paused_keys = control.paused_keys().size();
     return s;
   }
 
   [[nodiscard]] std::size_t count_unfinished() const {
     return count_if([](const auto& t) { return unfinished(t); });
+  }
+  [[nodiscard]] std::size_t count_running() const {
+    return count_if([](const auto& t) { return t.state == task_state::running; });
+  }
+  [[nodiscard]] std::vector<int> held_keys() const {
+    std::set<int> keys;
+    for (const auto& t : tasks_)
+      if (t.holds) keys.insert(*t.key);
+    return {keys.begin(), keys.end()};
   }
   [[nodiscard]] bool stopped() const { return stopped_; }
   [[nodiscard]] const std::vector<modelled_task>& tasks() const { return tasks_; }
@@ -279,17 +291,16 @@ class model {
     expect(in_line(t, now), e, "3.3: it is not due");
     expect(!held_back(t), e, "5.3: its key is held");
     expect(may_start(t, now), e, "2: it may not start");
-    expect(first_to_start(t.key, now) == &t, e, "2.9: another one of its key goes first");
+    expect(first_to_start(t.key, now) == &t || control.has_pass(t.id), e, "2.9: another one of its key goes first");
     expect(e.attempt == t.failed + 1, e, "3.2: the attempt's number is failed attempts + 1");
     expect(t.policy == policy::parallel ? e.fence == 0 : e.fence > std::exchange(last_fence_[t.key], e.fence), e,
            "1: fences of a key rise; without a lease there is none");
     t.state = task_state::running;
     t.fence = e.fence;
+    t.started = now;
     t.said.reset();
     ++counts_.started;
-    if (set_.max_in_flight)
-      expect(count_if([](const auto& o) { return o.state == task_state::running; }) <= *set_.max_in_flight, e,
-             "6.3: more than max_in_flight run");
+    if (const char* const flaw = control.start(t.id, count_running(), now)) expect(false, e, flaw);
   }
 
   // The attempt of `t` has ended: chapter 3.
@@ -369,17 +380,6 @@ class model {
     if (how == event_kind::cancelled) ++counts_.cancelled, t.state = task_state::cancelled;
     if (how == event_kind::undone) ++counts_.undone, t.state = task_state::undone;
     t.holds = false;
-  }
-
-  // What the lease would go to, and the parallel tasks in line; of those only one while the key is held.
-  [[nodiscard]] std::size_t count_ready(const key& k, bool held, turnkey::time_point now) const {
-    std::size_t leased = 0;
-    std::size_t parallel = 0;
-    for (const auto& t : tasks_) {
-      if (t.key != k || !may_start(t, now)) continue;
-      ++(t.policy == policy::parallel ? parallel : leased);
-    }
-    return (std::min)(leased, std::size_t{1}) + (held ? (std::min)(parallel, std::size_t{1}) : parallel);
   }
 
   const turnkey::options<int> set_;

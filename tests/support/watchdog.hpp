@@ -41,6 +41,7 @@ inline std::string in_words(const turnkey::stats& s) {
   say("dead", s.dead);
   say("keys", s.keys);
   say("held", s.held_keys);
+  say("paused", s.paused_keys);
   return words;
 }
 

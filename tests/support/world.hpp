@@ -6,7 +6,9 @@
 #include <turnkey/turnkey.hpp>
 
 #include "support/model.hpp"
+#include "support/why_model.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -137,6 +139,48 @@ class world {
     const auto expected = judge.release([](const auto&) { return true; });
     return same(scheduler_->release_all(), expected, "release_all()");
   }
+
+  // ---- control (chapter 6)
+
+  bool pause() {
+    const bool expected = judge.control.pause();
+    return same(scheduler_->pause(), expected, "pause()");
+  }
+  bool resume() {
+    const bool expected = judge.control.resume();
+    return same(scheduler_->resume(), expected, "resume()");
+  }
+  bool pause(int k) {
+    const bool expected = judge.control.pause(k);
+    return same(scheduler_->pause(k), expected, "pause(key)");
+  }
+  bool resume(int k) {
+    const bool expected = judge.control.resume(k);
+    return same(scheduler_->resume(k), expected, "resume(key)");
+  }
+  bool step(std::size_t n) {
+    const bool expected = judge.control.step(n);
+    return same(scheduler_->step(n), expected, "step(n)");
+  }
+  bool step(turnkey::task_id id) {
+    const bool expected = judge.expect_step(id, time.now());
+    return same(scheduler_->step(id), expected, "step(id)");
+  }
+  bool expedite(turnkey::task_id id) {
+    const bool expected = judge.expect_expedite(id, time.now());
+    return same(scheduler_->expedite(id), expected, "expedite(id)");
+  }
+  void set_max_in_flight(std::optional<std::size_t> limit) {
+    judge.control.set_max_in_flight(limit);
+    scheduler_->set_max_in_flight(limit);
+  }
+  void set_pace(const std::optional<turnkey::pace>& pace) {
+    judge.control.set_pace(pace);
+    scheduler_->set_pace(pace);
+  }
+
+  // ---- the end
+
   void close() {
     judge.close();
     scheduler_->close();
@@ -176,9 +220,14 @@ class world {
 
   // ---- the verdict
 
-  // What was wrong so far, or how stats() differ from the model's; empty: all is well.
+  // What was wrong so far, or how stats() or what is told of the tasks differ from the model's; empty: all is well.
   [[nodiscard]] std::string verdict() {
-    if (judge.complaint().empty() && scheduler_) compare(scheduler_->stats(), judge.look(time.now()));
+    if (judge.complaint().empty() && scheduler_) {
+      compare(scheduler_->stats(), judge.look(time.now()));
+      check(scheduler_->paused() == judge.control.paused(), "6.1: paused()");
+      look_at_tasks();
+      look_at_keys();
+    }
     return judge.complaint();
   }
 
@@ -269,6 +318,7 @@ class world {
     one("dead", got.dead, expected.dead);
     one("keys", got.keys, expected.keys);
     one("held_keys", got.held_keys, expected.held_keys);
+    one("paused_keys", got.paused_keys, expected.paused_keys);
     if (!judge.stopped())
       one("oldest_age", static_cast<std::uint64_t>(got.oldest_age.count()),
           static_cast<std::uint64_t>(expected.oldest_age.count()));
@@ -277,7 +327,29 @@ class world {
     if (!out.str().empty()) judge.complain("9.1: stats:" + out.str());
   }
 
+  // Of the finished ones, those that were looked at as such are not looked at again, but for the latest.
+  void look_at_tasks() {
+    const auto& tasks = judge.tasks();
+    for (std::size_t i = 0; i != tasks.size() && judge.complaint().empty(); ++i) {
+      if (i < looked_at_.size() && looked_at_[i] && i + 4 < tasks.size() && !model::unfinished(tasks[i])) continue;
+      judge.complain(support::compare(scheduler_->find(tasks[i].id), judge, tasks[i], time.now(), depth > 0));
+      looked_at_.resize((std::max)(looked_at_.size(), i + 1));
+      looked_at_[i] = !model::unfinished(tasks[i]);
+    }
+  }
+
+  void look_at_keys() {
+    const auto sorted = [](std::vector<int> keys) {
+      std::sort(keys.begin(), keys.end());
+      return keys;
+    };
+    const auto& paused = judge.control.paused_keys();
+    check(sorted(scheduler_->paused_keys()) == std::vector<int>(paused.begin(), paused.end()), "6.1: paused_keys()");
+    check(sorted(scheduler_->held_keys()) == judge.held_keys(), "5.3: held_keys()");
+  }
+
   std::unique_ptr<turnkey::scheduler<int>> scheduler_;
+  std::vector<bool> looked_at_;
 };
 
 }  // namespace support

@@ -148,10 +148,13 @@ inline bool engine::resume(visit& v, key_slot& slot) noexcept {
 
 // What over all keys keeps a task that its key would let start.
 inline why engine::why_not_started() noexcept {
+  const inside_scope inside(*this);
+  const time_point now = inside ? time_->now() : (time_point::min)();
   lock lock(gate_);
   if (valve_.paused()) return {.kind = why::reason::paused};
   if (valve_.full()) return {.kind = why::reason::max_in_flight, .number = *valve_.max_in_flight()};
-  if (valve_.shut_until()) return {.kind = why::reason::pace, .time = *valve_.shut_until()};
+  if (valve_.shut_until() && *valve_.shut_until() > now)
+    return {.kind = why::reason::pace, .time = *valve_.shut_until()};
   return {.kind = permits_.anybody_works() ? why::reason::turn : why::reason::executor};
 }
 

@@ -30,6 +30,7 @@ struct ticket {
   std::uint32_t starts = 0;      // at most
   std::uint32_t pause = 0;       // which pause it passes; 0: none
   std::uint32_t pace = 0;        // which pace it took a start of; 0: none
+  std::uint64_t start = 0;       // which start of that pace
   detail::pass* pass = nullptr;  // whose it is; null: for the next line
   time_point now{};              // when it was given
 };
@@ -46,11 +47,23 @@ class schedule {
   [[nodiscard]] time_point opens() const noexcept {
     return due_ < (time_point::min)() + slack_ ? (time_point::min)() : due_ - slack_;
   }
+  // A start, not before the latest.
   void spend(time_point now) noexcept {
+    latest_ = now;
     if (due_ < now) due_ = now;
     due_ = due_ > (time_point::max)() - gap_ ? (time_point::max)() : due_ + gap_;
+    ++spent_;
   }
-  void give_back() noexcept { due_ -= gap_; }
+  [[nodiscard]] std::uint64_t spent() const noexcept { return spent_; }
+
+  // The start after which spent() was `number` did not happen. The later ones did, so the schedule goes back no further
+  // than they alone may have moved it.
+  void give_back(std::uint64_t number) noexcept {
+    const auto later = static_cast<duration::rep>(spent_ - number);
+    if (gap_ == duration::zero() || (due_ - latest_) / gap_ < later) return;
+    const time_point alone = latest_ + gap_ * later;
+    due_ = due_ - gap_ > alone ? due_ - gap_ : alone;
+  }
 
  private:
   static duration rounded_up(double ticks) noexcept {
@@ -63,6 +76,8 @@ class schedule {
   duration gap_;
   duration slack_;
   time_point due_ = (time_point::min)();
+  time_point latest_ = (time_point::min)();  // of the starts
+  std::uint64_t spent_ = 0;                  // starts so far
 };
 
 class valve {
@@ -109,6 +124,7 @@ class valve {
       t.pace = paces_;
       schedule_->spend(t.now);
       if (schedule_->opens() > t.now) shut_until_ = schedule_->opens();
+      t.start = schedule_->spent();
     }
     return t;
   }
@@ -119,12 +135,13 @@ class valve {
     --in_flight_;
     if (used) return t.pass;
     if (t.pace != 0 && t.pace == paces_) {
-      schedule_->give_back();
+      schedule_->give_back(t.start);
       shut_until_.reset();
+      if (schedule_->opens() > latest_) shut_until_ = schedule_->opens();
     }
     if (t.pause != pauses_ || !paused_) return t.pass;
     if (t.pass == nullptr) {
-      ++steps_;
+      step(1);
     } else if (t.epoch != epoch_) {
       step(*t.pass);
       return nullptr;
