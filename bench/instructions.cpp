@@ -1,5 +1,5 @@
-// How many instructions does a task take, from its submit until it is settled? Runs one case, for as many tasks as it is
-// told; instructions.py counts them. Unlike times, instructions are the same on every quiet and every busy machine.
+// How many instructions does a task take, from its submit until it is settled? Runs one case, for as many tasks as it
+// is told; instructions.py counts them. Unlike times, instructions are the same on every quiet and every busy machine.
 #include <turnkey/testing.hpp>
 #include <turnkey/turnkey.hpp>
 
