@@ -8,6 +8,10 @@
 //     -    thread_pool.hpp            an executor for those who have none
 //     -    testing.hpp                an executor and a clock that move when told (not included here)
 //     -    metrics.hpp                stats() as a page for Prometheus (not included here)
+//     -    trace.hpp                  an observer that draws for Perfetto (not included here)
+//          detail/trace_json.hpp      the drawing, as a viewer reads it
+//          detail/trace_picture.hpp   from events to slices and tracks
+//          detail/trace_log.hpp       the newest events, in bounded memory
 //          detail/text.hpp            keys and numbers as text
 //     6    detail/keyed_engine.hpp    the engine with the type of its keys: a submit, step by step
 //          detail/ending.hpp          drain, close, stop; what the engine tells of itself
