@@ -31,6 +31,9 @@ package as the key; its other lines are skipped and counted.
   --fail P            share of the writes that fail, 0 to 1 (default 0.1)
   --seed N            which writes fail: the same seed, line and attempt always agree (default 1)
   --max-attempts N    attempts before a task is dead (default: no limit)
+  --resume FILE       keeps in FILE up to where everything is finished, and what the store holds; goes on from there
+                      when FILE exists
+  --stop-after N      is interrupted after N tasks were submitted, as by a crash; needs --resume
 
 For any other log with columns:
   --key-column N      every line is a task with column N, counted from 1, as the key and the whole line as the state;
@@ -39,7 +42,8 @@ For any other log with columns:
 
   --help              this text
 
-exit status: 0 every key is right; 1 a key is wrong or a task is dead; 2 the options or the input are no good
+exit status: 0 every key is right; 1 a key is wrong or a task is dead; 2 the options or the input are no good;
+             3 interrupted
 )";
 
 class usage_error : public std::runtime_error {
@@ -56,6 +60,8 @@ struct arguments {
   std::optional<std::uint32_t> max_attempts{};
   std::optional<std::size_t> key_column{};
   std::optional<char> separator{};
+  std::optional<std::string> resume{};
+  std::optional<std::size_t> stop_after{};
 };
 
 [[noreturn]] inline void refuse(const std::string& option, const std::string& value, const std::string& wanted) {
@@ -102,12 +108,14 @@ inline void set(arguments& asked, const std::string& option, const std::string& 
   if (option == "--seed") asked.seed = whole_number<std::uint64_t>(option, value, 0);
   if (option == "--max-attempts") asked.max_attempts = whole_number<std::uint32_t>(option, value, 1);
   if (option == "--key-column") asked.key_column = whole_number<std::size_t>(option, value, 1);
+  if (option == "--resume") asked.resume = value;
+  if (option == "--stop-after") asked.stop_after = whole_number<std::size_t>(option, value, 1);
   if (option == "--separator") asked.separator = one_character(option, value);
 }
 
 inline bool is_known(const std::string& option) {
-  for (const char* known :
-       {"--policy", "--threads", "--fail", "--seed", "--max-attempts", "--key-column", "--separator"})
+  for (const char* known : {"--policy", "--threads", "--fail", "--seed", "--max-attempts", "--key-column",
+                            "--separator", "--resume", "--stop-after"})
     if (option == known) return true;
   return false;
 }
@@ -136,6 +144,7 @@ inline arguments parse(int count, const char* const* words) {
     }
   }
   if (asked.separator && !asked.key_column) throw usage_error("--separator needs --key-column");
+  if (asked.stop_after && !asked.resume) throw usage_error("--stop-after needs --resume");
   if (asked.fail == 1 && !asked.max_attempts) throw usage_error("--fail 1 never ends without --max-attempts");
   return asked;
 }

@@ -24,20 +24,32 @@ class flaky_store {
     if (chance(e.line, attempt) < fail_) return false;
     cell& target = cells_.find(e.key)->second;
     const std::lock_guard lock(target.mutex);
-    target.state = e.state;
+    target.written = &e;
     return true;
+  }
+
+  // What it held when it was saved.
+  void put(const entry& e) { cells_.find(e.key)->second.written = &e; }
+
+  // Calls `see` with the entry that each key has the state of.
+  template <class See>
+  void for_each(See see) {
+    for (auto& [key, of_key] : cells_) {
+      const std::lock_guard lock(of_key.mutex);
+      if (of_key.written != nullptr) see(*of_key.written);
+    }
   }
 
   [[nodiscard]] std::string_view state(std::string_view key) {
     cell& target = cells_.find(key)->second;
     const std::lock_guard lock(target.mutex);
-    return target.state;
+    return target.written != nullptr ? target.written->state : std::string_view();
   }
 
  private:
   struct cell {
     std::mutex mutex;
-    std::string_view state;
+    const entry* written = nullptr;
   };
 
   // From [0, 1), the same for the same seed, line and attempt, whichever thread asks when.

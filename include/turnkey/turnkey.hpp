@@ -7,7 +7,17 @@
 //     7    scheduler.hpp              the door: what a user calls, and what each call promises
 //     -    thread_pool.hpp            an executor for those who have none
 //     -    testing.hpp                an executor and a clock that move when told (not included here)
+//     -    metrics.hpp                stats() as a page for Prometheus (not included here)
+//     -    breaker.hpp                an observer that pauses when too much fails (not included here)
+//     -    watermark.hpp              up to where all is finished, for logs and brokers (not included here)
+//     -    trace.hpp                  an observer that draws for Perfetto (not included here)
+//          detail/trace_json.hpp      the drawing, as a viewer reads it
+//          detail/trace_picture.hpp   from events to slices and tracks
+//          detail/trace_log.hpp       the newest events, in bounded memory
+//          detail/text.hpp            keys and numbers as text
 //     6    detail/keyed_engine.hpp    the engine with the type of its keys: a submit, step by step
+//          detail/listing.hpp         what lists keys and tasks, and says why one does not run
+//          detail/control.hpp         pause, steps, limit, pace
 //          detail/ending.hpp          drain, close, stop; what the engine tells of itself
 //          detail/dispatch.hpp        permits, turns, wakes: how tasks get to run
 //          detail/settle.hpp          what becomes of a task after an attempt; cancel, redrive, discard
@@ -16,6 +26,7 @@
 //          task_record.hpp            tasks that left unfinished, as values
 //     5    detail/shard.hpp           a lock, and what it guards: keys, tasks, ids, timers, the dead
 //          detail/ready_queue.hpp     the fair order of lines
+//          detail/valve.hpp           how many may start: the pause, the limit, the pace
 //          detail/permits.hpp         which permits are out, and who is inside
 //          detail/alarm.hpp           asks the time source for the earliest wake
 //          detail/erased_executor.hpp the user's executor behind a virtual call
@@ -29,7 +40,7 @@
 //          detail/callable.hpp        what is taken for a callback
 //          detail/cell_pool.hpp       memory for things of one size
 //          attempt.hpp                what a callback sees of its attempt
-//     1    options.hpp event.hpp inspect.hpp executor.hpp time_source.hpp retry_policy.hpp outcome.hpp
+//     1    options.hpp event.hpp inspect.hpp executor.hpp time_source.hpp retry_policy.hpp pace.hpp outcome.hpp
 //     0    policy.hpp detail/sync.hpp detail/config.hpp
 #pragma once
 
@@ -39,6 +50,7 @@
 #include <turnkey/inspect.hpp>
 #include <turnkey/options.hpp>
 #include <turnkey/outcome.hpp>
+#include <turnkey/pace.hpp>
 #include <turnkey/policy.hpp>
 #include <turnkey/retry_policy.hpp>
 #include <turnkey/scheduler.hpp>
