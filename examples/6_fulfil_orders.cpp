@@ -6,9 +6,9 @@
 //   6_fulfil_orders [--manual] [--trace FILE]
 #include <turnkey/breaker.hpp>
 #include <turnkey/testing.hpp>
+#include <turnkey/trace.hpp>
 #include <turnkey/turnkey.hpp>
 
-#include "fulfil_orders/recorder.hpp"
 #include "fulfil_orders/screen.hpp"
 
 #include <unistd.h>
@@ -31,7 +31,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using fulfil::orders;
-using fulfil::recorder;
+using recorder = turnkey::trace<int>;
 using fulfil::screen;
 
 constexpr int order_count = 10'000;
@@ -196,10 +196,6 @@ int main(int count, char** words) {
                 << '\n';
       return usage(std::cerr, 2);
     }
-  }
-  if (file && !fulfil::can_record) {
-    std::cerr << "--trace needs turnkey/trace.hpp, which was not there when this was built\n";
-    return 2;
   }
   std::ofstream out;
   if (file) out.open(*file);
