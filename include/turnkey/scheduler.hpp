@@ -236,7 +236,9 @@ class scheduler {
   bool step(std::size_t n = 1) noexcept { return engine_->step(n); }
 
   // The same for one task that is `ready`; false for any other, whose find(id)->why says what keeps it.
+  // Asked again before it has started, it says true and changes nothing.
   //   Throws   std::bad_alloc.
+  //   Cost     the number of such tasks that have not started yet.
   bool step(task_id id) { return engine_->step(id); }
 
   // A delayed task is due at once; false for any other.

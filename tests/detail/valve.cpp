@@ -21,6 +21,18 @@ using namespace std::chrono_literals;
 
 namespace {
 
+// A ticket, and the time that it was given for.
+struct taken : ticket {
+  time_point now{};
+};
+
+taken take(valve& v, time_point now) {
+  taken t;
+  t.now = now;
+  v.take(t, t.now);
+  return t;
+}
+
 const time_point noon{12h};
 
 }  // namespace
@@ -29,10 +41,10 @@ TEST_CASE("6.3, 8.5 valve: what may start is limited by the lines and by the pla
   valve v(2, 16);
   CHECK(v.startable(0) == 0);
   CHECK(v.startable(3) == 2);
-  const ticket one = v.take(noon);
+  const ticket one = take(v, noon);
   CHECK(one.starts == 16);
   CHECK(v.startable(3) == 1);
-  const ticket two = v.take(noon);
+  const ticket two = take(v, noon);
   CHECK(v.startable(3) == 0);
   CHECK(v.full());
   v.set_max_in_flight(1);  // fewer than run
@@ -49,7 +61,7 @@ TEST_CASE("6.3, 8.5 valve: what may start is limited by the lines and by the pla
 
 TEST_CASE("2.11 valve: what is stricter has a new epoch; a second pause has not") {
   valve v({}, 16);
-  const std::uint64_t before = v.take(noon).epoch;
+  const std::uint64_t before = take(v, noon).epoch;
   const std::uint64_t paused = v.pause();
   CHECK(paused > before);
   CHECK(v.pause() == paused);
@@ -57,7 +69,7 @@ TEST_CASE("2.11 valve: what is stricter has a new epoch; a second pause has not"
   const std::uint64_t paced = v.set_pace(pace{});
   CHECK(paced > paused);
   CHECK(v.resume() == nullptr);
-  CHECK(v.take(noon).epoch == paced);
+  CHECK(take(v, noon).epoch == paced);
 }
 
 TEST_CASE("6.2 valve: a step that was not used is there again, unless it was of an earlier pause") {
@@ -65,12 +77,12 @@ TEST_CASE("6.2 valve: a step that was not used is there again, unless it was of 
   v.pause();
   v.step(1);
   CHECK(v.startable(5) == 1);
-  ticket t = v.take(noon);
+  ticket t = take(v, noon);
   CHECK(t.starts == 1);
   CHECK(v.startable(5) == 0);
   v.give_back(t, false);
   CHECK(v.startable(5) == 1);
-  t = v.take(noon);
+  t = take(v, noon);
   static_cast<void>(v.resume());
   v.pause();
   v.give_back(t, false);
@@ -83,20 +95,20 @@ TEST_CASE("6.2 valve: passes go first, in their order; one that was revoked is t
   v.step(1);
   for (const std::uint64_t id : {7U, 8U}) v.step(*new pass{.id = id});
   CHECK(v.startable(0) == 2);
-  const ticket first = v.take(noon);
+  const ticket first = take(v, noon);
   REQUIRE(first.pass != nullptr);
   CHECK(first.pass->id == 7);
   v.set_max_in_flight(5);  // revokes
   CHECK(v.give_back(first, false) == nullptr);
-  const ticket second = v.take(noon);
+  const ticket second = take(v, noon);
   CHECK(second.pass->id == 8);
   CHECK(v.give_back(second, true) == second.pass);
   delete second.pass;
-  const ticket again = v.take(noon);
+  const ticket again = take(v, noon);
   CHECK(again.pass->id == 7);
   CHECK(v.give_back(again, false) == again.pass);  // its task was not ready: nobody else passes
   delete again.pass;
-  CHECK(v.take(noon).pass == nullptr);
+  CHECK(take(v, noon).pass == nullptr);
   v.step(*new pass{.id = 9});  // the destructor's
 }
 
@@ -104,30 +116,30 @@ TEST_CASE("6.4 valve: after the burst the pace lets one through in each gap, and
   valve v({}, 16);
   v.set_pace(pace{.n = 2, .interval = 1s, .burst = 2});
   CHECK(v.startable(9) == 9);
-  CHECK(v.take(noon).starts == 1);
-  CHECK(!v.shut_until());
-  const ticket t = v.take(noon);
+  CHECK(take(v, noon).starts == 1);
+  CHECK(v.shut_until() == valve::never);
+  const taken t = take(v, noon);
   CHECK(v.shut_until() == noon + 500ms);
   CHECK(v.startable(9) == 0);
   v.ring(noon + 499ms);
   CHECK(v.startable(9) == 0);
   v.give_back(t, false);
-  CHECK(!v.shut_until());
-  CHECK(v.take(noon).now == noon + 499ms);  // time does not run backwards
+  CHECK(v.shut_until() == valve::never);
+  CHECK(take(v, noon).now == noon + 499ms);  // time does not run backwards
   CHECK(v.shut_until() == noon + 500ms);
   v.ring(noon + 500ms);
   CHECK(v.startable(9) == 9);
   v.set_pace({});
-  CHECK(v.take(noon).starts == 16);
+  CHECK(take(v, noon).starts == 16);
 }
 
 // An unused right was given back to a schedule that had gone on meanwhile: two started at one time, with a burst of 1.
 TEST_CASE("6.4 valve: a right that comes back late lets nobody start too early") {
   valve v({}, 16);
   v.set_pace(pace{.n = 1, .interval = 1s});
-  const ticket slow = v.take(noon);
+  const ticket slow = take(v, noon);
   v.ring(noon + 1s);
-  const ticket next = v.take(noon + 1s);
+  const ticket next = take(v, noon + 1s);
   CHECK(v.give_back(next, true) == nullptr);
   v.give_back(slow, false);
   CHECK(v.startable(1) == 0);
@@ -141,7 +153,7 @@ TEST_CASE("6.2 valve: an unused step comes back to the largest number of steps")
   valve v({}, 16);
   v.pause();
   v.step(~std::uint64_t{0});
-  const ticket t = v.take(noon);
+  const taken t = take(v, noon);
   v.step(~std::uint64_t{0});
   v.give_back(t, false);
   CHECK(v.startable(5) == 5);
@@ -151,13 +163,13 @@ TEST_CASE("6.4 valve: what comes back of a burst is there again, in whatever ord
   for (const bool first_first : {true, false}) {
     valve v({}, 16);
     v.set_pace(pace{.n = 1, .interval = 1s, .burst = 3});
-    std::vector<ticket> out;
-    for (int i = 0; i != 3; ++i) out.push_back(v.take(noon));
+    std::vector<taken> out;
+    for (int i = 0; i != 3; ++i) out.push_back(take(v, noon));
     CHECK(v.startable(1) == 0);
     v.give_back(out[first_first ? 0 : 2], false);
     v.give_back(out[1], true);
     CHECK(v.startable(1) == 1);
-    v.give_back(v.take(noon), true);
+    v.give_back(take(v, noon), true);
     CHECK(v.startable(1) == 0);
     CHECK(v.shut_until() == noon + 1s);
   }
@@ -172,15 +184,15 @@ TEST_CASE("6.4 valve: no window has too many starts, whatever comes back unused 
     valve v({}, 16);
     v.set_pace(p);
     time_point now = noon;
-    std::vector<ticket> out;
+    std::vector<taken> out;
     std::vector<time_point> starts;
     for (int i = 0; i != 200; ++i) {
       if (below(2) == 0) now += turnkey::duration{below(12)};
       v.ring(now);
-      if (v.startable(9) != 0) out.push_back(v.take(now));
+      if (v.startable(9) != 0) out.push_back(take(v, now));
       if (out.empty() || below(2) == 0) continue;
       const std::size_t which = below(static_cast<std::uint32_t>(out.size()));
-      const ticket t = out[which];
+      const taken t = out[which];
       out.erase(out.begin() + static_cast<std::ptrdiff_t>(which));
       const bool used = below(3) != 0;
       if (used) starts.push_back(t.now);
@@ -201,26 +213,26 @@ TEST_CASE("6.4 valve: no window has too many starts, whatever comes back unused 
 TEST_CASE("6.4 valve: a right of an earlier pace is given back to nobody") {
   valve v({}, 16);
   v.set_pace(pace{.n = 1, .interval = 1h});
-  const ticket before = v.take(noon);
+  const ticket before = take(v, noon);
   v.set_pace(pace{.n = 1, .interval = 1h});  // what started before does not count
   CHECK(v.startable(1) == 1);
-  v.give_back(v.take(noon), true);
+  v.give_back(take(v, noon), true);
   v.give_back(before, false);
   CHECK(v.shut_until() == noon + 1h);
   v.set_pace({});
-  CHECK(!v.shut_until());
-  CHECK(v.take(noon).pace == 0);
+  CHECK(v.shut_until() == valve::never);
+  CHECK(take(v, noon).pace == 0);
 }
 
 TEST_CASE("6.4 valve: a clock that is behind lets nobody start earlier") {
   valve v({}, 16);
   v.set_pace(pace{.n = 1, .interval = 1s});
   v.ring(noon);
-  CHECK(v.take(noon - 1h).now == noon);
+  CHECK(take(v, noon - 1h).now == noon);
   CHECK(v.shut_until() == noon + 1s);
   v.ring(noon - 1h);
   CHECK(v.startable(1) == 0);
-  CHECK(v.take(noon + 1s).now == noon + 1s);
+  CHECK(take(v, noon + 1s).now == noon + 1s);
 }
 
 TEST_CASE("6.2, 6.4 valve: a pace alone does not use up steps, and steps do not open a pace") {
@@ -230,11 +242,11 @@ TEST_CASE("6.2, 6.4 valve: a pace alone does not use up steps, and steps do not 
   CHECK(v.startable(5) == 0);
   v.step(2);
   CHECK(v.startable(5) == 2);
-  v.give_back(v.take(noon), true);
+  v.give_back(take(v, noon), true);
   CHECK(v.startable(5) == 0);
   v.ring(noon + 1s);
   CHECK(v.startable(5) == 1);
-  v.give_back(v.take(noon + 1s), true);
+  v.give_back(take(v, noon + 1s), true);
   v.ring(noon + 2s);
   CHECK(v.startable(5) == 0);
 }
@@ -254,7 +266,7 @@ TEST_CASE("6.2 valve: resume drops steps and passes, and hands the passes out fo
   v.pause();
   CHECK(v.startable(5) == 0);
   v.step(*new pass{.id = 9});  // after the list was emptied
-  const ticket t = v.take(noon);
+  const taken t = take(v, noon);
   CHECK(t.pass->id == 9);
   CHECK(v.resume() == nullptr);
   CHECK(v.give_back(t, false) == t.pass);  // of a pause that is over: not there again

@@ -1599,3 +1599,15 @@ TEST_CASE("6.1, 10.4 a scheduler may be destroyed with everything paused and ste
   }
   CHECK(witness.use_count() == 1);
 }
+
+// A second step(id) let the retry of the task pass, too (found by the simulation).
+TEST_CASE("6.2 step(id) twice lets the task pass once") {
+  stage on({.retry = retry_policy{.max_attempts = 2, .initial_delay = 1ms, .jitter = 0}});
+  on.tasks.pause();
+  on.tasks.set_pace(pace{.n = 1, .interval = 1s});  // the second pass would have to wait
+  const task_id id = on.tasks.submit("a", [] { throw 1; });
+  CHECK(on.tasks.step(id));
+  CHECK(on.tasks.step(id));
+  on.pass(1min);
+  CHECK(on.tasks.stats().started == 1);
+}

@@ -87,7 +87,7 @@ inline bool engine::step(task_id id) {
   {
     lock lock(gate_);
     if (!valve_.paused()) return false;
-    valve_.step(*fresh.release());
+    if (!valve_.has_pass(number)) valve_.step(*fresh.release());  // once, however often it is asked for
   }
   reopen();
   return true;
@@ -153,8 +153,8 @@ inline why engine::why_not_started() noexcept {
   lock lock(gate_);
   if (valve_.paused()) return {.kind = why::reason::paused};
   if (valve_.full()) return {.kind = why::reason::max_in_flight, .number = *valve_.max_in_flight()};
-  if (valve_.shut_until() && *valve_.shut_until() > now)
-    return {.kind = why::reason::pace, .time = *valve_.shut_until()};
+  if (valve_.shut_until() != valve::never && valve_.shut_until() > now)
+    return {.kind = why::reason::pace, .time = valve_.shut_until()};
   return {.kind = permits_.anybody_works() ? why::reason::turn : why::reason::executor};
 }
 

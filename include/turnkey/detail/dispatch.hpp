@@ -52,11 +52,6 @@ inline bool engine::in_callback() const noexcept {
 
 // ---- lines and permits
 
-// When lines wait for the pace: the alarm must be set for it.
-inline std::optional<time_point> engine::opens_at() const noexcept {
-  return ready_.empty() ? std::nullopt : valve_.shut_until();
-}
-
 // How many workers could start something now.
 inline std::size_t engine::startable() const noexcept { return valve_.startable(ready_.size()); }
 
@@ -80,15 +75,16 @@ inline void engine::push(key_slot* lines) noexcept {
   if (settings_.runs_inline) return push_and_serve(lines);
   visitor me;
   offered_permit* permit;
-  std::optional<time_point> opens;
+  time_point opens;  // the alarm must be set for the pace, whether anything waits yet or not
   {
     lock lock(gate_);
     ready_.push_all(lines);
     permit = next_offer();
-    opens = opens_at();
+    opens = valve_.shut_until();
     if (permit != nullptr) permits_.enter(me);  // stop() waits for the offer
   }
-  if (opens) alarm_at(*opens);
+  if (opens != valve::never) [[unlikely]]
+    alarm_at(opens);
   if (permit == nullptr) return;
   keep();  // an executor that runs inline may run a callback that destroys the scheduler
   offer(*permit);
@@ -101,14 +97,15 @@ inline void engine::push_and_serve(key_slot* lines) noexcept {
   worker w;
   look_at_clock(w);
   bool seated;
-  std::optional<time_point> opens;
+  time_point opens;
   {
     lock lock(gate_);
     ready_.push_all(lines);
     seated = seat(w);
-    opens = opens_at();
+    opens = valve_.shut_until();
   }
-  if (opens) alarm_at(*opens);
+  if (opens != valve::never) [[unlikely]]
+    alarm_at(opens);
   if (!seated) return;
   keep();  // a callback may destroy the scheduler
   serve(w);
@@ -196,7 +193,7 @@ inline void engine::begin(permit& begun) noexcept {
   worker w;
   self.look_at_clock(w);
   offered_permit* another;
-  std::optional<time_point> opens;
+  time_point opens;
   {
     lock lock(self.gate_);
     // A pool that helps while a callback waits: nothing runs on top of a callback, so the permit counts as lost, and
@@ -206,9 +203,9 @@ inline void engine::begin(permit& begun) noexcept {
     self.permits_.begun(p);
     if (!self.seat(w)) return;
     another = self.next_offer();
-    opens = self.opens_at();
+    opens = self.valve_.shut_until();
   }
-  if (opens) self.alarm_at(*opens);
+  if (opens != valve::never) self.alarm_at(opens);
   if (another != nullptr) self.offer(*another);
   self.serve(w);
 }
@@ -225,16 +222,15 @@ inline bool engine::seat(worker& w) noexcept {
 
 // The worker's next ticket, and the line that it is for, if it is not for one task.
 inline void engine::take_line(worker& w) noexcept {
-  w.ticket = valve_.take(w.now);
-  w.now = w.ticket.now;
+  valve_.take(w.ticket, w.now);
   w.line = w.ticket.pass == nullptr ? &ready_.take() : nullptr;
   w.used = false;
 }
 
 // A pace is kept by the exact time.
 inline void engine::look_at_clock(worker& w) noexcept {
-  // Relaxed is enough: whoever sets a pace revokes all tickets afterwards, and an old time lets fewer through.
-  w.now = paced_.load(std::memory_order_relaxed) ? now_or(w.now) : lately();
+  // Relaxed is enough: an old time lets fewer through, and then the alarm rings.
+  w.now = paced_.load(std::memory_order_relaxed) ? now_or({}) : lately();
 }
 
 inline void engine::serve(worker& w) noexcept {
@@ -250,9 +246,10 @@ inline bool engine::go_on(worker& w) noexcept {
   offered_permit* another = nullptr;
   bool over = false;
   bool notify = false;
-  std::optional<time_point> opens;
+  time_point opens;
   pass* done;
-  if (paced_.load(std::memory_order_relaxed)) w.now = now_or(w.now);  // as in look_at_clock()
+  if (paced_.load(std::memory_order_relaxed)) [[unlikely]]
+    w.now = now_or(w.now);  // as in look_at_clock()
   {
     lock lock(gate_);
     done = valve_.give_back(w.ticket, w.used);
@@ -270,10 +267,12 @@ inline bool engine::go_on(worker& w) noexcept {
       another = next_offer();
       // Offered below, before the first callback of the turn: a callback that blocks holds nothing back.
     }
-    opens = opens_at();
+    opens = valve_.shut_until();
   }
-  delete done;
-  if (opens) alarm_at(*opens);
+  if (done != nullptr) [[unlikely]]
+    delete done;
+  if (opens != valve::never) [[unlikely]]
+    alarm_at(opens);
   if (notify) waiters_.notify();
   if (over) return false;
   if (another == nullptr) return true;
@@ -288,7 +287,7 @@ inline bool engine::go_on(worker& w) noexcept {
 inline bool engine::hand_over(worker& w, offered_permit& successor) noexcept {
   offer(successor);
   offered_permit* another = nullptr;
-  std::optional<time_point> opens;
+  time_point opens;
   bool goes_on;
   bool notify;
   {
@@ -301,10 +300,11 @@ inline bool engine::hand_over(worker& w, offered_permit& successor) noexcept {
     } else {
       permits_.leave(w.me);
     }
-    opens = opens_at();
+    opens = valve_.shut_until();
     notify = stopping_;
   }
-  if (opens) alarm_at(*opens);
+  if (opens != valve::never) [[unlikely]]
+    alarm_at(opens);
   if (notify) waiters_.notify();
   if (another != nullptr) offer(*another);
   w.began = w.now;
@@ -317,7 +317,12 @@ inline bool engine::hand_over(worker& w, offered_permit& successor) noexcept {
 inline task* engine::start_next(visit& v, worker& w) noexcept {
   shard& s = v.here();
   if (s.stopped || w.ticket.epoch < s.epoch) return nullptr;  // stopped, or the ticket was revoked
-  task* const t = w.ticket.pass == nullptr ? w.line->next() : passing(s, w);
+  task* t;
+  if (w.ticket.pass == nullptr) [[likely]] {
+    t = w.line->next();
+  } else {
+    t = passing(s, w);
+  }
   if (t == nullptr) return nullptr;
   w.line->start(*t);
   std::construct_at(&t->run, run_state{t->policy != policy::parallel ? s.next_fence++ : 0});
@@ -435,7 +440,7 @@ inline void engine::ring() noexcept {
     permits_.ring(now);
     valve_.ring(now);
     permit = next_offer();
-    if (const auto opens = opens_at(); opens && (!next || *opens < *next)) next = opens;
+    if (const auto opens = valve_.shut_until(); opens != valve::never && (!next || opens < *next)) next = opens;
     if (permits_.offer_again() && (!next || *permits_.offer_again() < *next)) next = permits_.offer_again();
     lost = std::exchange(lost_untold_, 0);
   }

@@ -237,7 +237,6 @@ class engine : private wakeable {
   [[nodiscard]] bool seat(worker& w) noexcept TURNKEY_REQUIRES(gate_);
   void take_line(worker& w) noexcept TURNKEY_REQUIRES(gate_);
   [[nodiscard]] std::size_t startable() const noexcept TURNKEY_REQUIRES(gate_);
-  [[nodiscard]] std::optional<time_point> opens_at() const noexcept TURNKEY_REQUIRES(gate_);
   void look_at_clock(worker& w) noexcept;
   [[nodiscard]] static task* passing(shard& s, worker& w) noexcept;
   void revoke(std::uint64_t epoch) noexcept;

@@ -32,7 +32,6 @@ struct ticket {
   std::uint32_t pace = 0;        // which pace it took a start of; 0: none
   std::uint64_t start = 0;       // which start of that pace
   detail::pass* pass = nullptr;  // whose it is; null: for the next line
-  time_point now{};              // when it was given
 };
 
 // The pace as a virtual schedule: the generic cell rate algorithm (ITU-T I.371). A start moves the schedule on by one
@@ -83,7 +82,9 @@ class schedule {
 class valve {
  public:
   valve(std::optional<std::size_t> max_in_flight, std::uint32_t turn_budget) noexcept
-      : max_in_flight_(max_in_flight), turn_budget_(turn_budget) {}
+      : max_in_flight_(max_in_flight), turn_budget_(turn_budget) {
+    look_whether_free();
+  }
   valve(const valve&) = delete;
   valve& operator=(const valve&) = delete;
   ~valve() {
@@ -94,18 +95,20 @@ class valve {
 
   // With how many of `lines`, which have something to start, a worker may go now.
   [[nodiscard]] std::size_t startable(std::size_t lines) const noexcept {
-    if (stopped_ || shut_until_) return 0;
+    if (free_) return lines;
+    if (stopped_ || shut_until_ != never) return 0;
     if (paused_) lines = (steps_ < lines ? static_cast<std::size_t>(steps_) : lines) + passes_;
     if (!max_in_flight_) return lines;
     const std::size_t room = in_flight_ < *max_in_flight_ ? *max_in_flight_ - in_flight_ : 0;
     return room < lines ? room : lines;
   }
 
-  // A worker goes through. `now` counts where there is a pace.
+  // A worker goes through. `now` counts where there is a pace, and may be put forward.
   //   Needs    startable() is not 0.
-  [[nodiscard]] ticket take(time_point now) noexcept {
+  void take(ticket& t, time_point& now) noexcept {
     ++in_flight_;
-    ticket t{.epoch = epoch_, .starts = turn_budget_, .now = now};
+    t = {.epoch = epoch_, .starts = turn_budget_};
+    if (free_) return;
     if (paused_) {
       t.starts = 1;
       t.pause = pauses_;
@@ -119,14 +122,13 @@ class valve {
     }
     if (schedule_) {
       if (latest_ < now) latest_ = now;
-      t.now = latest_;
+      now = latest_;
       t.starts = 1;
       t.pace = paces_;
-      schedule_->spend(t.now);
-      if (schedule_->opens() > t.now) shut_until_ = schedule_->opens();
+      schedule_->spend(now);
+      if (schedule_->opens() > now) shut_until_ = schedule_->opens();
       t.start = schedule_->spent();
     }
-    return t;
   }
 
   // It comes back. A right that was not used is there again, but a pass only where the ticket had been revoked.
@@ -136,8 +138,7 @@ class valve {
     if (used) return t.pass;
     if (t.pace != 0 && t.pace == paces_) {
       schedule_->give_back(t.start);
-      shut_until_.reset();
-      if (schedule_->opens() > latest_) shut_until_ = schedule_->opens();
+      shut_until_ = schedule_->opens() > latest_ ? schedule_->opens() : never;
     }
     if (t.pause != pauses_ || !paused_) return t.pass;
     if (t.pass == nullptr) {
@@ -152,28 +153,36 @@ class valve {
   // Time has passed: the pace may let the next one through.
   void ring(time_point now) noexcept {
     if (latest_ < now) latest_ = now;
-    if (shut_until_ && *shut_until_ <= now) shut_until_.reset();
+    if (shut_until_ <= now) shut_until_ = never;
   }
 
-  // When the pace lets the next one through; none when it is not the pace that keeps it.
-  [[nodiscard]] const std::optional<time_point>& shut_until() const noexcept { return shut_until_; }
+  // When the pace lets the next one through; never, the largest time, when it is not the pace that keeps it.
+  [[nodiscard]] time_point shut_until() const noexcept { return shut_until_; }
+  static constexpr time_point never = (time_point::max)();
 
   // ---- control; what returns an epoch wants the tickets of earlier ones revoked
 
   std::uint64_t pause() noexcept {
     if (std::exchange(paused_, true)) return epoch_;
+    look_whether_free();
     if (++pauses_ == 0) ++pauses_;
     return ++epoch_;
   }
   // Steps that were not used are dropped; the passes are the caller's to delete.
   [[nodiscard]] pass* resume() noexcept {
     paused_ = false;
+    look_whether_free();
     steps_ = 0;
     passes_ = 0;
     end_of_passes_ = &first_pass_;
     return std::exchange(first_pass_, nullptr);
   }
   void step(std::uint64_t n) noexcept { steps_ = n > ~steps_ ? ~std::uint64_t{0} : steps_ + n; }
+  [[nodiscard]] bool has_pass(std::uint64_t id) const noexcept {
+    const pass* p = first_pass_;
+    while (p != nullptr && p->id != id) p = p->next;
+    return p != nullptr;
+  }
   void step(pass& p) noexcept {
     p.next = nullptr;
     *end_of_passes_ = &p;
@@ -182,16 +191,21 @@ class valve {
   }
   std::uint64_t set_max_in_flight(std::optional<std::size_t> limit) noexcept {
     max_in_flight_ = limit;
+    look_whether_free();
     return ++epoch_;
   }
   std::uint64_t set_pace(const std::optional<pace>& p) noexcept {
     schedule_.reset();
     if (p) schedule_.emplace(*p);
-    shut_until_.reset();
+    look_whether_free();
+    shut_until_ = never;
     if (++paces_ == 0) ++paces_;
     return ++epoch_;
   }
-  void stop() noexcept { stopped_ = true; }
+  void stop() noexcept {
+    stopped_ = true;
+    look_whether_free();
+  }
 
   // ---- facts
 
@@ -201,6 +215,9 @@ class valve {
   [[nodiscard]] bool full() const noexcept { return max_in_flight_ && in_flight_ >= *max_in_flight_; }
 
  private:
+  void look_whether_free() noexcept { free_ = !stopped_ && !paused_ && !max_in_flight_ && !schedule_; }
+
+  bool free_ = true;  // nothing limits the starts
   std::optional<std::size_t> max_in_flight_;
   std::size_t in_flight_ = 0;
   std::uint64_t epoch_ = 1;
@@ -214,7 +231,7 @@ class valve {
   pass* first_pass_ = nullptr;
   pass** end_of_passes_ = &first_pass_;
   std::optional<schedule> schedule_;
-  std::optional<time_point> shut_until_;
+  time_point shut_until_ = never;
   time_point latest_ = (time_point::min)();  // of all times that were told
 };
 

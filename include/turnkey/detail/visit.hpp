@@ -44,7 +44,7 @@ class visit {
       slot.counted_held = held;
       shard_.counts.held_keys += held ? 1 : -std::uint64_t{1};
     }
-    if (unneeded(slot)) let_go(slot);
+    if (!in_use && slot.dead == 0 && slot.has_key) let_go(slot);
   }
 
   // `t`, a finished task, is told of and destroyed once the lock is gone.
