@@ -7,6 +7,7 @@
 //     7    scheduler.hpp              the door: what a user calls, and what each call promises
 //     -    thread_pool.hpp            an executor for those who have none
 //     -    testing.hpp                an executor and a clock that move when told (not included here)
+//     -    watermark.hpp              up to where all is finished, for logs and brokers (not included here)
 //     6    detail/keyed_engine.hpp    the engine with the type of its keys: a submit, step by step
 //          detail/ending.hpp          drain, close, stop; what the engine tells of itself
 //          detail/dispatch.hpp        permits, turns, wakes: how tasks get to run
