@@ -24,20 +24,36 @@ class flaky_store {
     if (chance(e.line, attempt) < fail_) return false;
     cell& target = cells_.find(e.key)->second;
     const std::lock_guard lock(target.mutex);
-    target.state = e.state;
+    target.written = &e;
     return true;
   }
 
   [[nodiscard]] std::string_view state(std::string_view key) {
     cell& target = cells_.find(key)->second;
     const std::lock_guard lock(target.mutex);
-    return target.state;
+    return target.written != nullptr ? target.written->state : std::string_view();
+  }
+
+  // What it held when it was looked through.
+  void restore(const entry& e) {
+    cell& target = cells_.find(e.key)->second;
+    const std::lock_guard lock(target.mutex);
+    target.written = &e;
+  }
+
+  // Calls `look` with the entry that was written last of each key that has one.
+  template <class Look>
+  void for_each(Look look) {
+    for (auto& [key, target] : cells_) {
+      const std::lock_guard lock(target.mutex);
+      if (target.written != nullptr) look(*target.written);
+    }
   }
 
  private:
   struct cell {
     std::mutex mutex;
-    std::string_view state;
+    const entry* written = nullptr;
   };
 
   // From [0, 1), the same for the same seed, line and attempt, whichever thread asks when.
