@@ -1,6 +1,7 @@
 // Replays a real event log: each line is a task under its key, and writes its line into a store that refuses one write
 // in ten. Under `ordered` every key ends in the state that processing line by line gives, whatever is retried when;
-// under `parallel` a later write passes an earlier one that failed, and keys end up wrong. Try both, and --help.
+// under `parallel` a later write passes an earlier one that failed, and keys end up wrong. Try both, and --help. With
+// --resume a replay that is interrupted, or killed, goes on where all was done.
 #include <turnkey/turnkey.hpp>
 #include <turnkey/watermark.hpp>
 
@@ -11,6 +12,7 @@
 #include "replay/report.hpp"
 #include "replay/resume_file.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +23,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 
 using namespace std::chrono_literals;
 
@@ -45,21 +46,16 @@ replay::event_log open_log(const replay::arguments& asked) {
 int run(const replay::arguments& asked) {
   const replay::event_log log = open_log(asked);
   const std::map<std::string_view, replay::history> keys = replay::histories(log);
+  replay::print_plan(asked, log, keys.size());
+
   replay::flaky_store store(log.entries(), asked.fail, asked.seed);
-  std::optional<replay::resume_file> kept;
-  if (asked.resume) kept.emplace(*asked.resume);
-  const std::size_t first = kept ? kept->load(log, store) : 0;
-  std::cout << "log           " << log.name() << "\n";
-  std::cout << "tasks         " << log.entries().size() << " of " << keys.size() << " keys; " << log.skipped()
-            << " other lines skipped\n";
-  std::cout << "run           " << to_string(asked.policy) << ", " << asked.threads << " threads, " << asked.fail * 100
-            << " % of the writes fail, seed " << asked.seed
-            << (asked.max_attempts ? ", at most " + std::to_string(*asked.max_attempts) + " attempts" : "") << "\n";
-  if (first != 0) std::cout << "resumed       after task " << first << "\n";
-  turnkey::watermark mark(first, 256);  // so far ahead of what is finished the log is read
-  const auto save = [&] {
-    if (kept) kept->save(log, store, mark.committed());
-  };
+  replay::resume_file kept(asked.resume);
+  const std::optional<std::uint64_t> resumed = kept.load(log, store);
+  if (asked.resume) replay::print_resume(*asked.resume, resumed, log);
+  // With --resume the log is read only so far ahead of the mark: beyond it, less than that is done again.
+  turnkey::watermark mark(resumed.value_or(1), asked.resume ? 256 : log.entries().size());
+  const auto save = [&] { kept.save(mark.committed(), store); };
+  save();  // one that cannot be written is refused now
 
   replay::progress progress;
   turnkey::thread_pool pool{asked.threads};
@@ -67,39 +63,45 @@ int run(const replay::arguments& asked) {
       .max_attempts = asked.max_attempts.value_or((std::numeric_limits<std::uint32_t>::max)()),
       .initial_delay = 1ms,
       .max_delay = 50ms};
+  std::atomic<std::uint64_t> written{0};
   // The keys are views into the log, which outlives the scheduler.
   turnkey::scheduler<std::string_view> scheduler{
       pool, {.default_policy = asked.policy, .retry = retry, .max_dead = log.entries().size()}};
-
-  for (std::size_t i = first; i != log.entries().size(); ++i) {
-    if (asked.stop_after && i - first == *asked.stop_after) {
-      static_cast<void>(scheduler.stop());  // what is unfinished is dropped, and nothing is saved, as in a crash
-      std::cout << "interrupted   after task " << i << "; run it again to go on\n";
-      return 3;
-    }
-    const replay::entry& entry = log.entries()[i];
-    auto place = mark.open(i);
-    for (; !place; place = mark.open(i)) {
-      save();
-      std::this_thread::sleep_for(1ms);
-    }
-    scheduler.submit(entry.key, [&, place = *place](const turnkey::attempt& attempt) {
-      const bool written = store.write(entry, attempt.number());
-      // What is lost for good keeps the mark back no longer.
-      if (written || attempt.number() == asked.max_attempts) mark.finish(place);
-      if (written) return turnkey::outcome::success();
-      return turnkey::outcome::retry("the store refused line " + std::to_string(entry.line));
-    });
+  const auto look = [&] {
     if (progress.due()) progress.show(scheduler.stats());
+    if (kept.due()) save();
+  };
+
+  for (const replay::entry& entry : log.from(mark.committed())) {
+    std::optional<turnkey::watermark::ticket> ticket;
+    while (!(ticket = mark.open(entry.line, log.after(entry)))) {  // too far ahead
+      if (scheduler.drain_for(1ms) == turnkey::drain_result::stopped) break;
+      look();
+    }
+    if (!ticket) break;
+    const auto accepted = scheduler.try_submit(entry.key, [&, ticket = *ticket](const turnkey::attempt& attempt) {
+      const bool done = store.write(entry, attempt.number());
+      // A task that dies is given up: it does not keep the mark back.
+      if (done || attempt.number() == retry.max_attempts) mark.finish(ticket);
+      if (!done) return turnkey::outcome::retry("the store refused line " + std::to_string(entry.line));
+      if (++written == asked.stop_after) static_cast<void>(scheduler.stop());
+      return turnkey::outcome::success();
+    });
+    if (!accepted) break;  // it was stopped
+    look();
   }
-  while (scheduler.drain_for(progress.interval()) == turnkey::drain_result::timed_out) {
-    save();
-    progress.show(scheduler.stats());
-  }
+  turnkey::drain_result ended{};
+  while ((ended = scheduler.drain_for(100ms)) == turnkey::drain_result::timed_out) look();
+  const bool interrupted = ended == turnkey::drain_result::stopped;
+  if (interrupted) static_cast<void>(scheduler.stop());  // waits for what still runs
   save();
 
   const turnkey::stats last = scheduler.stats();
   progress.finish(last);
+  if (interrupted) {
+    replay::print_interrupted(written, mark);
+    return 3;
+  }
   std::cout << "retries       " << last.started - last.submitted << "\n";
   replay::print_dead(scheduler.dead_tasks(), last.died);
   const std::size_t wrong = replay::print_keys(keys, store);

@@ -5,8 +5,12 @@
 #   OUTPUT     a regular expression that its standard output must match
 #   ERROR      a regular expression that its standard error must match
 #   INPUT      a file for its standard input
+#   FILE       a file that is written first, with TEXT
 if(NOT DEFINED EXIT)
   set(EXIT 0)
+endif()
+if(DEFINED FILE)
+  file(WRITE ${FILE} "${TEXT}")
 endif()
 separate_arguments(arguments UNIX_COMMAND "${ARGUMENTS}")
 if(DEFINED INPUT)

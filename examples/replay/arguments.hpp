@@ -31,9 +31,9 @@ package as the key; its other lines are skipped and counted.
   --fail P            share of the writes that fail, 0 to 1 (default 0.1)
   --seed N            which writes fail: the same seed, line and attempt always agree (default 1)
   --max-attempts N    attempts before a task is dead (default: no limit)
-  --resume FILE       keeps in FILE up to where everything is finished, and what the store holds; goes on from there
-                      when FILE exists
-  --stop-after N      is interrupted after N tasks were submitted, as by a crash; needs --resume
+  --resume FILE       keeps in FILE up to which line all is done, and what the store holds; when FILE is there, goes on
+                      where it says. Tasks that were done beyond that line are done again
+  --stop-after N      is interrupted after N writes; needs --resume
 
 For any other log with columns:
   --key-column N      every line is a task with column N, counted from 1, as the key and the whole line as the state;
@@ -58,10 +58,10 @@ struct arguments {
   double fail = 0.1;
   std::uint64_t seed = 1;
   std::optional<std::uint32_t> max_attempts{};
+  std::optional<std::string> resume{};
+  std::optional<std::uint64_t> stop_after{};
   std::optional<std::size_t> key_column{};
   std::optional<char> separator{};
-  std::optional<std::string> resume{};
-  std::optional<std::size_t> stop_after{};
 };
 
 [[noreturn]] inline void refuse(const std::string& option, const std::string& value, const std::string& wanted) {
@@ -95,6 +95,11 @@ inline turnkey::policy named_policy(const std::string& option, const std::string
   refuse(option, value, "ordered, exclusive or parallel");
 }
 
+inline std::string file_name(const std::string& option, const std::string& value) {
+  if (value.empty() || value == "-") refuse(option, value, "the name of a file");
+  return value;
+}
+
 inline char one_character(const std::string& option, const std::string& value) {
   if (value == "\\t") return '\t';
   if (value.size() != 1 || value == "\n") refuse(option, value, "one character that is no line break, or \\t");
@@ -107,15 +112,15 @@ inline void set(arguments& asked, const std::string& option, const std::string& 
   if (option == "--fail") asked.fail = share(option, value);
   if (option == "--seed") asked.seed = whole_number<std::uint64_t>(option, value, 0);
   if (option == "--max-attempts") asked.max_attempts = whole_number<std::uint32_t>(option, value, 1);
+  if (option == "--resume") asked.resume = file_name(option, value);
+  if (option == "--stop-after") asked.stop_after = whole_number<std::uint64_t>(option, value, 1);
   if (option == "--key-column") asked.key_column = whole_number<std::size_t>(option, value, 1);
-  if (option == "--resume") asked.resume = value;
-  if (option == "--stop-after") asked.stop_after = whole_number<std::size_t>(option, value, 1);
   if (option == "--separator") asked.separator = one_character(option, value);
 }
 
 inline bool is_known(const std::string& option) {
-  for (const char* known : {"--policy", "--threads", "--fail", "--seed", "--max-attempts", "--key-column",
-                            "--separator", "--resume", "--stop-after"})
+  for (const char* known : {"--policy", "--threads", "--fail", "--seed", "--max-attempts", "--resume", "--stop-after",
+                            "--key-column", "--separator"})
     if (option == known) return true;
   return false;
 }

@@ -4,6 +4,7 @@
 
 #include "arguments.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
@@ -12,6 +13,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -46,6 +48,27 @@ class event_log {
   [[nodiscard]] const std::vector<entry>& entries() const noexcept { return entries_; }
   [[nodiscard]] std::size_t skipped() const noexcept { return skipped_; }
 
+  // The number of the line that would be next.
+  [[nodiscard]] std::size_t end() const noexcept { return end_; }
+
+  // The entries from `line` on.
+  [[nodiscard]] std::span<const entry> from(std::size_t line) const noexcept {
+    const auto at = std::lower_bound(entries_.begin(), entries_.end(), line,
+                                     [](const entry& e, std::size_t wanted) { return e.line < wanted; });
+    return {at, entries_.end()};
+  }
+
+  // The entry of that line; null when it has none.
+  [[nodiscard]] const entry* find(std::size_t line) const noexcept {
+    const std::span<const entry> found = from(line);
+    return !found.empty() && found.front().line == line ? &found.front() : nullptr;
+  }
+
+  // The line where reading goes on after `e`, which is one of the entries.
+  [[nodiscard]] std::size_t after(const entry& e) const noexcept {
+    return &e != &entries_.back() ? (&e + 1)->line : end_;
+  }
+
  private:
   struct closer {
     void operator()(std::FILE* file) const noexcept {
@@ -78,11 +101,11 @@ class event_log {
 
   void split(const arguments& asked) {
     std::string_view rest = text_;
-    for (std::size_t number = 1; !rest.empty(); ++number) {
+    for (; !rest.empty(); ++end_) {
       std::string_view line = rest.substr(0, rest.find('\n'));
       rest.remove_prefix(line.size() < rest.size() ? line.size() + 1 : line.size());
       if (line.ends_with('\r')) line.remove_suffix(1);
-      const auto found = asked.key_column ? any_line(number, line, asked) : dpkg_line(number, line);
+      const auto found = asked.key_column ? any_line(end_, line, asked) : dpkg_line(end_, line);
       if (found) {
         entries_.push_back(*found);
       } else {
@@ -132,6 +155,7 @@ class event_log {
   std::vector<std::string_view> columns_;  // of the line that is being read
   std::size_t widest_ = 0;
   std::size_t skipped_ = 0;
+  std::size_t end_ = 1;
 };
 
 }  // namespace replay

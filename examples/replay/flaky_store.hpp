@@ -28,22 +28,26 @@ class flaky_store {
     return true;
   }
 
-  // What it held when it was saved.
-  void put(const entry& e) { cells_.find(e.key)->second.written = &e; }
-
-  // Calls `see` with the entry that each key has the state of.
-  template <class See>
-  void for_each(See see) {
-    for (auto& [key, of_key] : cells_) {
-      const std::lock_guard lock(of_key.mutex);
-      if (of_key.written != nullptr) see(*of_key.written);
-    }
-  }
-
   [[nodiscard]] std::string_view state(std::string_view key) {
     cell& target = cells_.find(key)->second;
     const std::lock_guard lock(target.mutex);
     return target.written != nullptr ? target.written->state : std::string_view();
+  }
+
+  // What it held when it was looked through.
+  void restore(const entry& e) {
+    cell& target = cells_.find(e.key)->second;
+    const std::lock_guard lock(target.mutex);
+    target.written = &e;
+  }
+
+  // Calls `look` with the entry that was written last of each key that has one.
+  template <class Look>
+  void for_each(Look look) {
+    for (auto& [key, target] : cells_) {
+      const std::lock_guard lock(target.mutex);
+      if (target.written != nullptr) look(*target.written);
+    }
   }
 
  private:

@@ -17,7 +17,6 @@ class progress {
  public:
   using clock = std::chrono::steady_clock;
 
-  [[nodiscard]] clock::duration interval() const noexcept { return interval_; }
   [[nodiscard]] bool due() const noexcept { return clock::now() - shown_ >= interval_; }
 
   void show(const turnkey::stats& now) {

@@ -1,8 +1,10 @@
 // What became of the replay: the store beside what processing the lines one after the other gives, the dead tasks, the
-// busiest keys. Only figures that the seed decides, so two runs under `ordered` print the same.
+// busiest keys. Only figures that the seed decides, so two runs under `ordered` print the same, unless they are
+// interrupted and resumed.
 #pragma once
 
 #include <turnkey/inspect.hpp>
+#include <turnkey/watermark.hpp>
 
 #include "arguments.hpp"
 #include "event_log.hpp"
@@ -13,6 +15,8 @@
 #include <cstdint>
 #include <iostream>
 #include <map>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -33,6 +37,30 @@ inline std::map<std::string_view, history> histories(const event_log& log) {
     of_key.last_state = e.state;
   }
   return found;
+}
+
+inline void print_plan(const arguments& asked, const event_log& log, std::size_t keys) {
+  std::cout << "log           " << log.name() << "\n";
+  std::cout << "tasks         " << log.entries().size() << " of " << keys << " keys; " << log.skipped()
+            << " other lines skipped\n";
+  std::cout << "run           " << to_string(asked.policy) << ", " << asked.threads << " threads, " << asked.fail * 100
+            << " % of the writes fail, seed " << asked.seed
+            << (asked.max_attempts ? ", at most " + std::to_string(*asked.max_attempts) + " attempts" : "") << "\n";
+}
+
+inline void print_resume(const std::string& file, std::optional<std::uint64_t> mark, const event_log& log) {
+  if (mark) {
+    std::cout << "resume        at line " << *mark << ", before which all is done; " << log.from(*mark).size()
+              << " tasks are left\n";
+  } else {
+    std::cout << "resume        at the first line: there is no " << file << " yet\n";
+  }
+}
+
+inline void print_interrupted(std::uint64_t written, const turnkey::watermark& mark) {
+  std::cout << "interrupted   after " << written << " writes: before line " << mark.committed() << " all is done, and "
+            << mark.span() - mark.open_count() << " tasks from there on, which will be done again\n\n"
+            << "Run it once more with the same --resume to go on.\n";
 }
 
 inline void print_more(std::size_t all, std::size_t shown) {

@@ -1,112 +1,129 @@
 // Up to where is everything finished? For those who read positions in order, let the work on them finish in any order,
-// and must tell upstream how far they are: the offset of a partition, a line of a log. Not brought by turnkey.hpp; it
-// needs no scheduler.
+// and must tell upstream how far they are: the offset of a partition, a line of a log. It needs no scheduler, keeps
+// nothing but numbers, and writes nothing anywhere: what committed() says is the user's to store.
 #pragma once
 
 #include <turnkey/detail/sync.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
 
 namespace turnkey::inline v1 {
 
-// Positions enter with open(), in rising order, gaps allowed, and leave with finish(), in any order. committed() is the
-// mark: every position below it that was opened is finished. Upstream starts again there after a crash.
+// Positions enter with open(), rising, and leave with finish(), in any order. committed() is the mark: below it nothing
+// is open, so whoever starts there again after a crash misses nothing. What had finished beyond it is done again, less
+// than `max_span` positions: at least once, not exactly once.
 //
-//   watermark mark{first};
-//   const auto ticket = mark.open(offset);   // nothing: too far ahead, read on later
-//   s.submit(key, [&mark, ticket = *ticket] { work(); mark.finish(ticket); });
-//   ... commit(mark.committed()) now and then
+//   turnkey::watermark mark{first_offset};
+//   const auto ticket = mark.open(offset);    // none: no room; pause the partition, or wait, and open it again
+//   orders.submit(key, [&mark, ticket = *ticket, message] { handle(message); mark.finish(ticket); });
+//   commit(mark.committed());                 // now and then
 //
-// finish() is what says that a position is done: called at the end of the callback, so a retry does not count. The
-// position of a dead task is open until you finish it: where its message was put aside, say. Until then the mark does
-// not pass it, and at most `max_open` positions can be opened beyond it.
+// A position is finished where the user says so. At the end of the callback: an attempt that fails does not get there,
+// and its retry does. What is dead, cancelled, handed back by stop() or refused by submit() stays open and keeps the
+// mark back, until somebody finishes it: the callback itself on its last attempt, say, once the message is put aside.
+// If nobody does, it is read again after the next start; until then there is room for `max_span` positions from it on.
 //
-//   Threads  every member from any thread at once; open() from one at a time, since positions rise.
-//   Cost     O(1) amortised, a lock, 16 bytes for each position from the mark on; finish() allocates nothing.
-//   From     the committed offsets of Kafka, the cumulative acknowledgement of TCP (RFC 9293).
+//   Needs    it outlives the callbacks that finish.
+//   Threads  every member from any number at once; who opens from several brings the positions into order himself.
+//   Sees     what was done before finish() is visible to whoever gets a committed() beyond that position.
+//   Cost     O(1) amortised under a lock of its own: the finish() that moves the mark passes each position once. Memory
+//            is 16 bytes for each of `max_span`, taken by the constructor; nothing after it allocates.
+//   From     Kafka's committed offsets; the cumulative and the selective acknowledgements of TCP (RFC 9293, 2018); the
+//            low watermark of MillWheel (Akidau et al. 2013).
 class watermark {
  public:
-  // Names a position that was opened.
+  // Names a position that was opened, to the watermark that gave it.
   enum class ticket : std::uint64_t {};
 
-  // Everything below `first` counts as finished.
-  //   Throws   std::invalid_argument when `max_open` is 0; std::bad_alloc.
-  explicit watermark(std::uint64_t first = 0, std::size_t max_open = 65536)
-      : max_open_(max_open), committed_(first), next_(first) {
-    if (max_open == 0) throw std::invalid_argument("turnkey: watermark.max_open is 0; 1 or more");
-  }
+  // Everything below `first` counts as finished. `max_span` limits span().
+  //   Throws   std::invalid_argument when `max_span` is 0; std::bad_alloc.
+  explicit watermark(std::uint64_t first = 0, std::size_t max_span = 65'536)
+      : max_span_(checked(max_span)), ring_(std::make_unique_for_overwrite<place[]>(max_span)), next_(first) {}
   watermark(const watermark&) = delete;
   watermark& operator=(const watermark&) = delete;
 
-  // Takes a position in; `after` is where reading goes on when it is finished, the next number unless positions are
-  // byte offsets. Nothing when `max_open` positions stand from the mark on: finish some first.
-  //   Throws   std::invalid_argument when it is below the last one's `after`, or `after` is not above it;
-  //            std::bad_alloc. Nothing has changed then.
+  // Takes in `position`. Reading goes on at `after`: the next number, unless the user says otherwise, as for byte
+  // offsets. What was passed over on the way to it, lines without work or records that are no more, counts as finished.
+  //   Gives    the ticket to finish it with; none when span() is `max_span`: nothing has changed then, and there is
+  //            room once the oldest open position is finished.
+  //   Throws   std::invalid_argument when it is below the last one's `after`, or `after` is not above it. Nothing has
+  //            changed then.
   [[nodiscard]] std::optional<ticket> open(std::uint64_t position) { return open(position, position + 1); }
   [[nodiscard]] std::optional<ticket> open(std::uint64_t position, std::uint64_t after) {
-    const detail::lock lock(mutex_);
-    if (position < next_) refuse(position, "positions rise: the next one is at least ", next_);
-    if (after <= position) refuse(position, "what comes after it is ", after);
-    if (entries_.size() == max_open_) return {};
-    entries_.push_back({after, false});
+    detail::lock lock(mutex_);
+    if (position < next_ || after <= position) {
+      const std::uint64_t next = next_;
+      lock.unlock();
+      refuse(position, after, next);
+    }
+    if (opened_ - oldest_ == max_span_) return std::nullopt;
+    at(opened_) = {position, false};
     next_ = after;
     ++open_;
-    return ticket{first_ + entries_.size() - 1};
+    return ticket{opened_++};
   }
 
-  // True the first time; false for one that is finished already or was never given.
+  // That position is finished. False, and nothing has changed, when it was already or the ticket was never given.
   bool finish(ticket which) noexcept {
-    const detail::lock lock(mutex_);
     const auto number = static_cast<std::uint64_t>(which);
-    if (number < first_ || number - first_ >= entries_.size()) return false;
-    entry& e = entries_[static_cast<std::size_t>(number - first_)];
-    if (e.finished) return false;
-    e.finished = true;
+    detail::lock lock(mutex_);
+    if (number < oldest_ || number >= opened_ || at(number).finished) return false;
+    at(number).finished = true;
     --open_;
-    for (; !entries_.empty() && entries_.front().finished; ++first_) {
-      committed_ = entries_.front().after;
-      entries_.pop_front();
-    }
+    while (oldest_ != opened_ && at(oldest_).finished) ++oldest_;
     return true;
   }
 
-  // Where reading goes on after a crash: nothing below is open. Never falls.
+  // The mark, where to start again: the oldest open position; without one, what comes after the last; `first` before
+  // any. It never falls.
   [[nodiscard]] std::uint64_t committed() const noexcept {
-    const detail::lock lock(mutex_);
-    return committed_;
+    detail::lock lock(mutex_);
+    return oldest_ != opened_ ? at(oldest_).position : next_;
   }
 
-  // How many are open, and how many stand from the mark on, open or not.
   [[nodiscard]] std::size_t open_count() const noexcept {
-    const detail::lock lock(mutex_);
+    detail::lock lock(mutex_);
     return open_;
   }
+
+  // How many positions there are from the oldest open one to the newest, finished ones between them too.
   [[nodiscard]] std::size_t span() const noexcept {
-    const detail::lock lock(mutex_);
-    return entries_.size();
+    detail::lock lock(mutex_);
+    return static_cast<std::size_t>(opened_ - oldest_);
   }
 
  private:
-  struct entry {
-    std::uint64_t after;
+  struct place {
+    std::uint64_t position;
     bool finished;
   };
 
-  [[noreturn]] static void refuse(std::uint64_t position, const char* why, std::uint64_t number) {
-    throw std::invalid_argument("turnkey: watermark position " + std::to_string(position) + ": " + why +
-                                std::to_string(number));
+  static std::size_t checked(std::size_t max_span) {
+    if (max_span == 0) throw std::invalid_argument("turnkey: watermark: max_span is 0; it must be at least 1");
+    return max_span;
   }
 
+  [[noreturn]] static void refuse(std::uint64_t position, std::uint64_t after, std::uint64_t next) {
+    const std::string what = "turnkey: watermark: position " + std::to_string(position);
+    if (position < next)
+      throw std::invalid_argument(what + " does not rise: the next one is at least " + std::to_string(next));
+    throw std::invalid_argument(what + " goes on at " + std::to_string(after) + ", which is not above it");
+  }
+
+  [[nodiscard]] place& at(std::uint64_t number) const noexcept TURNKEY_REQUIRES(mutex_) {
+    return ring_[static_cast<std::size_t>(number % max_span_)];
+  }
+
+  const std::size_t max_span_;
   mutable detail::mutex mutex_;
-  const std::size_t max_open_;
-  std::deque<entry> entries_ TURNKEY_GUARDED_BY(mutex_);  // from the mark on; the first one is open
-  std::uint64_t first_ TURNKEY_GUARDED_BY(mutex_) = 0;    // the ticket of the first one
-  std::uint64_t committed_ TURNKEY_GUARDED_BY(mutex_);
+  const std::unique_ptr<place[]> ring_ TURNKEY_GUARDED_BY(mutex_);  // from oldest_ on, which is open, to opened_
+  std::uint64_t oldest_ TURNKEY_GUARDED_BY(mutex_) = 0;             // tickets are counted from 0
+  std::uint64_t opened_ TURNKEY_GUARDED_BY(mutex_) = 0;
   std::uint64_t next_ TURNKEY_GUARDED_BY(mutex_);
   std::size_t open_ TURNKEY_GUARDED_BY(mutex_) = 0;
 };
