@@ -3,6 +3,7 @@
 
 #include <turnkey/detail/erased_executor.hpp>
 #include <turnkey/detail/keyed_engine.hpp>
+#include <turnkey/detail/listing.hpp>
 #include <turnkey/detail/validate.hpp>
 #include <turnkey/event.hpp>
 #include <turnkey/executor.hpp>
@@ -174,7 +175,7 @@ class scheduler {
 
   // Those that are kept, the oldest first.
   //   Throws   std::bad_alloc; what copying a key throws.
-  [[nodiscard]] std::vector<dead_task<Key>> dead_tasks() { return engine_->list_dead(); }
+  [[nodiscard]] std::vector<dead_task<Key>> dead_tasks() { return list().dead(); }
 
   // A new life for a dead task, with fresh attempts, under its id and in the place of its id: before waiting larger
   // ids, never before one that runs. False when there is no such dead task, or after stop(). Limits do not count.
@@ -211,7 +212,9 @@ class scheduler {
   // The keys that are held.
   //   Throws   std::bad_alloc; what copying a key throws.
   //   Cost     O(keys).
-  [[nodiscard]] std::vector<Key> held_keys() { return engine_->list_held(); }
+  [[nodiscard]] std::vector<Key> held_keys() {
+    return list().keys([](const detail::key_slot& slot) { return slot.held(); });
+  }
 
   // ---- looking
 
@@ -239,6 +242,7 @@ class scheduler {
  private:
   using engine_type = detail::keyed_engine<Key, Hash, KeyEqual>;
   static constexpr const Key* no_key = nullptr;
+  detail::listing<Key> list() noexcept { return detail::listing<Key>(*engine_); }
   static constexpr auto all_of_them = [](const detail::task&) { return true; };
 
   template <class E>

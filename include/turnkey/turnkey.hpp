@@ -8,6 +8,7 @@
 //     -    thread_pool.hpp            an executor for those who have none
 //     -    testing.hpp                an executor and a clock that move when told (not included here)
 //     6    detail/keyed_engine.hpp    the engine with the type of its keys: a submit, step by step
+//          detail/listing.hpp         what lists keys and dead tasks
 //          detail/ending.hpp          drain, close, stop; what the engine tells of itself
 //          detail/dispatch.hpp        permits, turns, wakes: how tasks get to run
 //          detail/settle.hpp          what becomes of a task after an attempt; cancel, redrive, discard

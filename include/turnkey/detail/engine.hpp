@@ -93,7 +93,7 @@ class engine : private wakeable {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
 
-  // ---- submit (detail/submission.hpp, detail/keyed_engine.hpp)
+  // ---- submit (detail/ending.hpp, detail/keyed_engine.hpp)
   [[nodiscard]] bool reserve_pending() noexcept;
   void unreserve_pending() noexcept;
   void give_back_pending() noexcept;

@@ -1,16 +1,17 @@
-// The engine with the type of its keys: looking keys up, taking tasks in, and telling the observer.
+// The engine with the type of its keys: looking keys up, taking tasks in, and telling the observer. What lists keys and
+// tasks is in listing.hpp.
 #pragma once
 
 #include <turnkey/detail/callable.hpp>
 #include <turnkey/detail/ending.hpp>
 #include <turnkey/detail/keyed_slot.hpp>
+#include <turnkey/detail/listing.hpp>
 #include <turnkey/detail/undo.hpp>
 #include <turnkey/detail/validate.hpp>
 #include <turnkey/detail/visit.hpp>
 #include <turnkey/options.hpp>
 #include <turnkey/task_record.hpp>
 
-#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +20,6 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace turnkey::inline v1::detail {
 
@@ -106,61 +106,6 @@ class keyed_engine final : public engine {
     };
   }
   [[nodiscard]] shard& shard_of(const Key& key) { return this->shard_of_hash(hash_of(key)); }
-
-  [[nodiscard]] std::vector<dead_task<Key>> list_dead() {
-    struct found {
-      dead_task<Key> dead;
-      std::uint64_t number;
-    };
-    std::vector<listed<found>> all;
-    std::array<std::size_t, engine::shard_count + 1> ends{};
-    for (std::uint32_t i = 0; i != engine::shard_count; ++i) {
-      list(this->shard_number(i), all, [](shard& s, auto note) {
-        for (task* t = s.dead.first(); t != nullptr; t = s.dead.after(*t))
-          note(*t->slot, found{{.id = task_id{t->id},
-                                .key = {},
-                                .policy = t->policy,
-                                .attempts = attempts_of(*t),
-                                .submitted = t->submitted,
-                                .died = t->when,
-                                .error = failure{t->reason, t->error}},
-                               t->last.number});
-      });
-      ends[i + 1] = all.size();
-    }
-    // Oldest first: the shards' lists are, so they are merged.
-    std::vector<dead_task<Key>> merged;
-    merged.reserve(all.size());
-    auto at = ends;
-    while (merged.size() != all.size()) {
-      listed<found>* oldest = nullptr;
-      std::size_t from = 0;
-      for (std::size_t i = 0; i != engine::shard_count; ++i) {
-        if (at[i] == ends[i + 1] || (oldest != nullptr && all[at[i]].found.number > oldest->found.number)) continue;
-        oldest = &all[at[i]];
-        from = i;
-      }
-      ++at[from];
-      if (oldest->key) oldest->found.dead.key.emplace(std::move(*oldest->key));
-      merged.push_back(std::move(oldest->found.dead));
-    }
-    return merged;
-  }
-
-  [[nodiscard]] std::vector<Key> list_held() {
-    struct nothing {};
-    std::vector<listed<nothing>> all;
-    for (std::uint32_t i = 0; i != engine::shard_count; ++i)
-      list(this->shard_number(i), all, [](shard& s, auto note) {
-        s.slots.for_each([&](key_slot& slot) {
-          if (slot.held()) note(slot, nothing{});
-        });
-      });
-    std::vector<Key> keys;
-    keys.reserve(all.size());
-    for (auto& each : all) keys.push_back(std::move(*each.key));
-    return keys;
-  }
 
   [[nodiscard]] task_records<Key> stop_all() noexcept { return task_records<Key>(*this, this->stop()); }
 
@@ -354,51 +299,6 @@ class keyed_engine final : public engine {
   template <class K>
   static void free_memory(const seat<K>& to) noexcept {
     engine::free_heap_block(::new (to.memory) heap_block{nullptr, to.layout.align});
-  }
-
-  // ---- listing
-
-  template <class Found>
-  struct listed {
-    std::optional<Key> key;
-    Found found;
-  };
-
-  // Collects what `each` notes in a shard. Keys are copied outside the lock; what names them is kept meanwhile.
-  template <class Found, class Each>
-  void list(shard& s, std::vector<listed<Found>>& all, Each each) {
-    std::vector<key_slot*> slots;
-    const std::size_t before = all.size();
-    for (std::size_t room = 16;; room *= 2) {
-      all.reserve(before + room);
-      slots.reserve(room);
-      visit v(*this, s);
-      bool fits = true;
-      each(s, [&](key_slot& slot, Found&& found) {
-        fits = fits && slots.size() < room;
-        if (!fits) return;
-        ++slot.references;
-        slots.push_back(&slot);
-        all.push_back({{}, std::move(found)});
-      });
-      if (fits) break;
-      unpin(v, slots);
-      v.leave();
-      while (all.size() != before) all.pop_back();
-    }
-    undo pinned([&] {
-      visit v(*this, s);
-      unpin(v, slots);
-    });
-    for (std::size_t i = 0; i != slots.size(); ++i)
-      if (const Key* const key = key_of<Key>(*slots[i])) all[before + i].key.emplace(*key);
-  }
-  static void unpin(visit& v, std::vector<key_slot*>& slots) noexcept {
-    for (key_slot* slot : slots) {
-      --slot->references;
-      v.changed(*slot);
-    }
-    slots.clear();
   }
 
   // ---- what the engine asks of the one who knows the keys
