@@ -218,6 +218,7 @@ inline bool engine::go_on(worker& w) noexcept {
   {
     lock lock(gate_);
     ready_.give_place();
+    ready_.push_all(std::exchange(w.lines, nullptr));
     over = ready_.startable() == 0;
     if (!over && spent) {
       // The pool's other users get their share: a successor takes over, if one is on its way.
@@ -298,6 +299,7 @@ inline void engine::turn(worker& w) noexcept {
     line.queued = false;
     t = start_next(v, w);
     v.changed(line);
+    if (t == nullptr) v.leave_lines_in(w.lines);
   }
   for (std::uint32_t started = 1; t != nullptr; ++started) {
     const result done = run(w, *t);
@@ -310,6 +312,7 @@ inline void engine::turn(worker& w) noexcept {
     settle(v, *t, done.outcome, done.reason, w.now);
     t = more ? start_next(v, w) : nullptr;
     v.changed(line);
+    if (t == nullptr) v.leave_lines_in(w.lines);
   }
 }
 

@@ -201,9 +201,10 @@ class engine : private wakeable {
   // A worker: a permit that has begun, on its thread's stack.
   struct worker {
     visitor me{};
-    key_slot* line = nullptr;  // whose turn it is
-    std::uint32_t starts = 0;  // by this permit, over all its lines
-    time_point now{};          // as last read
+    key_slot* line = nullptr;   // whose turn it is
+    key_slot* lines = nullptr;  // that the turn has made ready, on the way to the ready queue
+    std::uint32_t starts = 0;   // by this permit, over all its lines
+    time_point now{};           // as last read
     time_point began{};
     bool has_more = false;  // its key had more tasks when it started
   };
