@@ -84,12 +84,7 @@ void add() {
 }
 
 [[maybe_unused]] const bool registered = [] {
-  add<bare_pool>();
-  add<map_of_queues>();
-  add<mutex_per_key>();
-  add<hash_onto_workers>();
-  add<strand_per_key>();
-  add<turnkey_ordered>();
+  for_each_system([]<template <class> class System> { add<System>(); });
   return true;
 }();
 

@@ -371,4 +371,15 @@ using turnkey_exclusive = turnkey_on_pool<Key, turnkey::policy::exclusive>;
 template <class Key>
 using turnkey_parallel = turnkey_on_pool<Key, turnkey::policy::parallel>;
 
+// Calls `add` with each of them as its template argument, turnkey last.
+template <class Add>
+void for_each_system(Add add) {
+  add.template operator()<bare_pool>();
+  add.template operator()<map_of_queues>();
+  add.template operator()<mutex_per_key>();
+  add.template operator()<hash_onto_workers>();
+  add.template operator()<strand_per_key>();
+  add.template operator()<turnkey_ordered>();
+}
+
 }  // namespace bench

@@ -59,7 +59,7 @@ struct event {
   const Key* key = nullptr;  // null: the task has no key
   turnkey::policy policy{};
   std::uint32_t attempt = 0;           // the attempt that this is about, from 1; 0 before the first
-  std::uint64_t fence = 0;             // of that attempt's lease; 0 without one
+  std::uint64_t fence = 0;             // of the attempt that begins or ends; evicted, discarded: of the last; else 0
   time_point time{};                   // when it happened
   time_point due{};                    // failed, postponed, submitted: not before this time
   const failure* error = nullptr;      // failed, dead, evicted; executor_refused, if it threw

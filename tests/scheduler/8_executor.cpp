@@ -384,6 +384,16 @@ TEST_CASE("8.5 while permits are out that suffice, none is offered") {
   CHECK(on.pool.offered() == 1);
 }
 
+// The end of every turn offered a permit for the line that the same worker took next: on a pool that slept, a thread
+// was woken for nothing every turn_budget tasks.
+TEST_CASE("8.5 a worker wakes nobody for the line that it goes on with") {
+  stage on;
+  for (int i = 0; i != 100; ++i) on.tasks.submit("a", {.policy = policy::ordered}, [] {});
+  on.pool.run_one();
+  CHECK(on.tasks.stats().succeeded == 100);
+  CHECK(on.pool.offered() == 1);
+}
+
 TEST_CASE("8.5 permits that are out never exceed what can start, max_in_flight included") {
   stage on({.max_in_flight = 2});
   std::size_t most = 0;

@@ -42,6 +42,26 @@ TEST_CASE("9.1 a submit_for that is refused counts as one refusal") {
   CHECK(on.tasks.stats().rejected == 1);
 }
 
+TEST_CASE("9.4 what happens between attempts names no fence, and a dead task that leaves names its last one") {
+  std::map<event_kind, std::uint64_t> fences;
+  stage on({.retry = retry_policy{.max_attempts = 2, .initial_delay = 1h, .max_delay = 1h, .jitter = 0},
+            .max_dead = 1,
+            .observer = [&fences](const event<std::string>& e) { fences[e.kind] = e.fence; }});
+  const turnkey::task_options exclusive{.policy = policy::exclusive};
+  const task_id resting = on.tasks.submit("a", exclusive, [] { throw 1; });
+  on.run();
+  CHECK(on.tasks.cancel(resting));
+  for (int i = 0; i != 3; ++i) on.tasks.submit("a", exclusive, [] { return outcome::dead(); });
+  on.run();
+  CHECK(on.tasks.discard_all() == 1);
+  CHECK(fences[event_kind::submitted] == 0);
+  CHECK(fences[event_kind::failed] == 1);
+  CHECK(fences[event_kind::cancelled] == 0);
+  CHECK(fences[event_kind::dead] == 4);
+  CHECK(fences[event_kind::evicted] == 3);
+  CHECK(fences[event_kind::discarded] == 4);
+}
+
 // Only `started` named the fence: the others were written when the lease was given up already.
 TEST_CASE("9.4 the events of an attempt name its fence") {
   std::map<event_kind, std::uint64_t> fences;

@@ -1,5 +1,6 @@
 // The ends of schedulers while other threads are at them: stop() against everything, destruction inside a callback,
-// short lives on one pool, permits that outlive their scheduler.
+// short lives on one pool, permits that outlive their scheduler. The sleeps only vary when the end comes; no check
+// rests on one.
 #include <turnkey/turnkey.hpp>
 
 #include "support/dice.hpp"

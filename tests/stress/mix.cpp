@@ -1,5 +1,5 @@
 // Does everything at once on real threads and the real clock, round after round, each with a scheduler of its own that
-// ends in one of the four ways; and looks at the history afterwards.
+// ends in one of the four ways; and looks at the history afterwards. The sleeps only vary when the end comes.
 #include "stress/mix.hpp"
 
 #include <turnkey/turnkey.hpp>

@@ -253,6 +253,7 @@ inline bool engine::go_on(worker& w) noexcept {
   {
     lock lock(gate_);
     done = valve_.give_back(w.ticket, w.used);
+    ready_.push_all(std::exchange(w.lines, nullptr));
     over = startable() == 0;
     if (!over && spent) {
       // The pool's other users get their share: a successor takes over, if one is on its way.
@@ -356,6 +357,7 @@ inline void engine::turn(worker& w) noexcept {
     if (w.line != nullptr) w.line->queued = false;
     t = start_next(v, w);
     if (w.line != nullptr) v.changed(*w.line);
+    if (t == nullptr) v.leave_lines_in(w.lines);
   }
   for (std::uint32_t started = 1; t != nullptr; ++started) {
     const result done = run(w, *t);
@@ -368,6 +370,7 @@ inline void engine::turn(worker& w) noexcept {
     settle(v, *t, done.outcome, done.reason, w.now);
     t = more ? start_next(v, w) : nullptr;
     v.changed(*w.line);
+    if (t == nullptr) v.leave_lines_in(w.lines);
   }
 }
 

@@ -96,7 +96,7 @@ class engine : private wakeable {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
 
-  // ---- submit (detail/submission.hpp, detail/keyed_engine.hpp)
+  // ---- submit (detail/ending.hpp, detail/keyed_engine.hpp)
   [[nodiscard]] bool reserve_pending() noexcept;
   void unreserve_pending() noexcept;
   void give_back_pending() noexcept;
@@ -216,10 +216,11 @@ class engine : private wakeable {
   struct worker {
     visitor me{};
     detail::ticket ticket{};
-    key_slot* line = nullptr;  // whose turn it is
-    std::uint32_t starts = 0;  // by this permit, over all its lines
-    bool used = false;         // something was started with the ticket
-    time_point now{};          // as last read
+    key_slot* line = nullptr;   // whose turn it is
+    key_slot* lines = nullptr;  // that the turn has made ready, on the way to the ready queue
+    std::uint32_t starts = 0;   // by this permit, over all its lines
+    bool used = false;          // something was started with the ticket
+    time_point now{};           // as last read
     time_point began{};
     bool has_more = false;  // its key had more tasks when it started
   };

@@ -13,7 +13,6 @@
 #include <turnkey/options.hpp>
 #include <turnkey/task_record.hpp>
 
-#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +21,6 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace turnkey::inline v1::detail {
 

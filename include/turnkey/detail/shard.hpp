@@ -61,7 +61,7 @@ struct alignas(64) shard {
       : next_fence(first_fence), ids(number, bits, first_serial), slot_cells(slot_size), random(seed) {}
 
   // What the way of every task touches stands together, in few cache lines.
-  mutable detail::mutex mutex{16};
+  mutable detail::mutex mutex{16};  // patient: a hot key's tasks all come here
   std::uint64_t next_fence;
   std::uint64_t epoch = 0;       // tickets of an earlier one are revoked
   std::uint64_t unfinished = 0;  // accepted and in no final state

@@ -24,7 +24,8 @@ class TURNKEY_CAPABILITY("mutex") mutex {
   void lock() noexcept TURNKEY_ACQUIRE() TURNKEY_NO_ANALYSIS {
     if (!try_lock()) lock_slowly();
   }
-  // Release: what was done under it is seen by whoever gets it next.
+  // Release: what was done under it is seen by whoever gets it next, who must not destroy it until this has returned:
+  // what lives as long as its last user counts references (see engine::keep).
   void unlock() noexcept TURNKEY_RELEASE() TURNKEY_NO_ANALYSIS {
     if (state_.exchange(unlocked, std::memory_order_release) == awaited) state_.notify_one();
   }

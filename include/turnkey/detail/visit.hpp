@@ -142,6 +142,10 @@ class visit {
     shard_.mutex.lock();
   }
 
+  // The lines that may start something are left in `lines`, linked through ready_next, for the caller to push: for a
+  // worker that goes on to the ready queue at once, and needs nobody to be woken for what it takes itself.
+  void leave_lines_in(key_slot*& lines) noexcept { lines_ = &lines; }
+
   // Lets go of the lock and does what follows. Nothing may be asked of the visit afterwards.
   void leave() noexcept TURNKEY_NO_ANALYSIS {
     left_ = true;
@@ -150,7 +154,7 @@ class visit {
     if (more_) {
       act();
     } else if (ready_ != nullptr) {
-      engine_.push(ready_);
+      push();
     }
   }
 
@@ -169,8 +173,16 @@ class visit {
     if (many_doomed_) engine_.sweep(shard_);
     if (evict_) evict();
     if (notify_) engine_.waiters_.notify();
-    if (ready_ != nullptr) engine_.push(ready_);
+    if (ready_ != nullptr) push();
     engine_.drop();
+  }
+
+  void push() noexcept {
+    if (lines_ == nullptr) {
+      engine_.push(ready_);
+    } else {
+      *lines_ = ready_;
+    }
   }
 
   // The store is over-full. The shard counts as busy meanwhile: drain() waits for what is told of the evicted ones.
@@ -337,6 +349,7 @@ class visit {
   std::size_t said_ = 0;
   key_slot* ready_ = nullptr;  // lines to push, through ready_next
   key_slot* last_ready_ = nullptr;
+  key_slot** lines_ = nullptr;   // where these go instead
   key_slot* retired_ = nullptr;  // keys to destroy, through ready_next
   key_slot* doomed_ = nullptr;
   bool many_doomed_ = false;
