@@ -149,13 +149,13 @@ struct stats {
 // Why an unfinished task does not run: the first that holds, in this order.
 struct why {
   enum class reason : std::uint8_t {
-    key_held,       // dead `task` holds the key
+    key_held,       // `task`, which died and is in `state` now, holds the key
     key_paused,     // pause(key)
     not_due,        // until `time`
     predecessor,    // it is ordered, and `task`, the first unfinished one of its key, is in `state`
     lease,          // `task` has the lease of the key: attempt `attempt`, since `time`
     paused,         // pause()
-    max_in_flight,  // `number` tasks run already
+    max_in_flight,  // as many run as this limit, `number`, allows
     pace,           // the next start is at `time`
     turn,           // workers are busy with what goes first
     executor,       // no thread of the executor has come yet
@@ -194,14 +194,17 @@ inline std::string to_string(const why& w, time_point now = clock::now()) {
     return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(d).count()) + " ms";
   };
   switch (w.kind) {
-    case why::reason::key_held: return "dead " + id() + " holds the key: redrive, discard or release it";
+    case why::reason::key_held:
+      if (w.state == task_state::dead) return "dead " + id() + " holds the key: redrive, discard or release it";
+      return id() + ", which died before and is " + to_string(w.state) + " now, holds the key until it succeeds";
     case why::reason::key_paused: return "the key is paused";
     case why::reason::not_due: return "due in " + ms(w.time - now);
     case why::reason::predecessor: return "ordered behind " + id() + ", which is " + to_string(w.state);
     case why::reason::lease:
       return id() + " has the key's lease: attempt " + std::to_string(w.attempt) + ", for " + ms(now - w.time);
     case why::reason::paused: return "everything is paused";
-    case why::reason::max_in_flight: return std::to_string(w.number) + " tasks run, as many as max_in_flight allows";
+    case why::reason::max_in_flight:
+      return "max_in_flight allows " + std::to_string(w.number) + " at a time, and as many run";
     case why::reason::pace: return "the pace lets the next one start in " + ms(w.time - now);
     case why::reason::turn: return "waits for its turn: the workers are busy with what goes first";
     case why::reason::executor: return "waits for the executor: no thread of it has come yet";
@@ -219,7 +222,7 @@ struct task_info {
   task_state state{};
   std::uint32_t attempts = 0;  // that began, in this life
   time_point submitted{};
-  time_point since{};               // running: of the start; waiting or ready: when it was submitted or came back
+  time_point since{};               // running: the start; back from a retry: when it was due; else when submitted
   std::optional<time_point> due{};  // delayed: until then
   turnkey::why why{};
 };

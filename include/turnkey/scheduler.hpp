@@ -219,8 +219,8 @@ class scheduler {
   // ---- control: each of these is independent of the others, live, and allowed inside
 
   // Nothing starts any more once pause() has returned, until resume(); what runs finishes, timers go on. Each says
-  // whether it changed anything. A callback whose task became running before may still be about to begin. drain()
-  // waits for what is paused.
+  // whether it changed anything; after stop() neither does. A callback whose task became running before may still be
+  // about to begin. drain() waits for what is paused.
   //   Cost     every shard's lock, one after the other.
   bool pause() noexcept { return engine_->pause(); }
   bool resume() noexcept { return engine_->resume(); }

@@ -342,6 +342,13 @@ TEST_CASE("9.2 why: a dead task holds the key") {
   CHECK(info->why.state == task_state::dead);
   CHECK(sentence(on, id) == "dead task " + number(dead) + " holds the key: redrive, discard or release it");
   CHECK(!on.tasks.find(dead));
+
+  on.tasks.resume("a");
+  on.tasks.pause();
+  CHECK(on.tasks.redrive(dead));
+  CHECK(on.tasks.find(id)->why.state == task_state::ready);
+  CHECK(sentence(on, id) ==
+        "task " + number(dead) + ", which died before and is ready now, holds the key until it succeeds");
 }
 
 TEST_CASE("9.2 why: the key is paused") {
@@ -418,7 +425,7 @@ TEST_CASE("9.2 why: everything is paused, then the limit, then the pace") {
   on.tasks.submit("a", [&] {
     CHECK(on.tasks.find(id)->why.kind == why::reason::max_in_flight);
     CHECK(on.tasks.find(id)->why.number == 1);
-    CHECK(sentence(on, id) == "1 tasks run, as many as max_in_flight allows");
+    CHECK(sentence(on, id) == "max_in_flight allows 1 at a time, and as many run");
     on.tasks.pause();
     CHECK(on.tasks.find(id)->why.kind == why::reason::paused);
     CHECK(sentence(on, id) == "everything is paused");

@@ -25,7 +25,7 @@ inline turnkey::why expected_why(const model& m, const modelled_task& t, turnkey
   if (t.key) {
     const auto* const holder = first_of_key([](const auto& other) { return other.holds; });
     if (holder != nullptr && holder->id < t.id)
-      return {.kind = reason::key_held, .task = holder->id, .state = task_state::dead};
+      return {.kind = reason::key_held, .task = holder->id, .state = m.state_of(*holder, now)};
     if (m.control.paused(*t.key)) return {.kind = reason::key_paused};
   }
   if (!model::in_line(t, now)) return {.kind = reason::not_due, .time = t.due};

@@ -34,6 +34,7 @@ inline bool engine::pause() noexcept {
   std::uint64_t epoch;
   {
     lock lock(gate_);
+    if (stopping_) return false;
     changed = !valve_.paused();
     epoch = valve_.pause();
   }
@@ -43,6 +44,7 @@ inline bool engine::pause() noexcept {
 
 inline bool engine::resume() noexcept {
   const inside_scope inside(*this);
+  if (!inside) return false;
   pass* dropped;
   bool changed;
   {
@@ -51,7 +53,7 @@ inline bool engine::resume() noexcept {
     dropped = valve_.resume();
   }
   while (dropped != nullptr) delete std::exchange(dropped, dropped->next);
-  if (changed && inside) reopen();
+  if (changed) reopen();
   return changed;
 }
 

@@ -187,7 +187,7 @@ class key_slot {
 
   // What of its key keeps `t`; `turn` when nothing does.
   [[nodiscard]] why why_not_started(const task& t) const noexcept {
-    if (kept_back(t)) return {.kind = why::reason::key_held, .task = task_id{hold_}, .state = task_state::dead};
+    if (kept_back(t)) return {.kind = why::reason::key_held, .task = task_id{hold_}, .state = state_of_holder()};
     if (paused_) return {.kind = why::reason::key_paused};
     if (t.place == place::resting) return {.kind = why::reason::not_due, .time = t.when};
     const task* const first = tasks_.first();
@@ -249,6 +249,11 @@ class key_slot {
   }
 
   [[nodiscard]] bool kept_back(const task& t) const noexcept { return t.id > hold_; }
+
+  // Of the task that holds the key, which is dead, unless it was redriven. One that left the store is dead.
+  [[nodiscard]] task_state state_of_holder() const noexcept {
+    return holders_ != nullptr && holders_->id == hold_ ? state_of(*holders_) : task_state::dead;
+  }
 
   // Whom the lease would go to: the first of the ordered, if it is the first of all, or the first exclusive one.
   [[nodiscard]] task* next_leased() noexcept {
