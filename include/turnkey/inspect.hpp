@@ -131,6 +131,9 @@ struct stats {
   std::uint64_t executor_refusals = 0;
   std::uint64_t permits_lost = 0;
   std::uint64_t dead_evicted = 0;
+  std::uint64_t leases_expired = 0;
+  std::uint64_t leases_lost = 0;   // of these, taken away
+  std::uint64_t late_results = 0;  // what completions said too late
 
   // Gauges.
   std::uint64_t waiting = 0;

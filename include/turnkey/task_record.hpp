@@ -43,7 +43,9 @@ class task_record {
   [[nodiscard]] const Key* key() const noexcept { return detail::key_of<Key>(*task_->slot); }  // null: none
   [[nodiscard]] turnkey::policy policy() const noexcept { return task_->policy; }
   [[nodiscard]] task_state state() const noexcept { return task_->left_as; }  // when it left
-  [[nodiscard]] std::uint32_t attempts() const noexcept { return detail::attempts_of(*task_); }
+  [[nodiscard]] std::uint32_t attempts() const noexcept {                     // that began
+    return detail::attempts_of(*task_) + (task_->left_as == task_state::running ? 1 : 0);
+  }
   [[nodiscard]] time_point submitted() const noexcept { return task_->submitted; }
 
  private:

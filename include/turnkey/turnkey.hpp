@@ -20,6 +20,7 @@
 //          detail/control.hpp         pause, steps, limit, pace
 //          detail/ending.hpp          drain, close, stop; what the engine tells of itself
 //          detail/dispatch.hpp        permits, turns, wakes: how tasks get to run
+//          detail/leases.hpp          completions, and the time of leases
 //          detail/settle.hpp          what becomes of a task after an attempt; cancel, redrive, discard
 //          detail/visit.hpp           one visit to a shard's lock, and what follows from it
 //          detail/engine.hpp          the corridor: all of the above, declared

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <turnkey/detail/engine.hpp>
+#include <turnkey/detail/leases.hpp>
 #include <turnkey/detail/settle.hpp>
 #include <turnkey/detail/visit.hpp>
 
@@ -70,14 +71,15 @@ inline void engine::add_permit() noexcept {
   if (auto* const p = new (std::nothrow) offered_permit) permits_.add(made(*p));
 }
 
-// Lines that may start something take their places in the fair order.
-inline void engine::push(key_slot* lines) noexcept {
-  if (settings_.runs_inline) return push_and_serve(lines);
+// Lines that may start something take their places in the fair order; `places` of deferred tasks are free again.
+inline void engine::push(key_slot* lines, std::size_t places) noexcept {
+  if (settings_.runs_inline) return push_and_serve(lines, places);
   visitor me;
   offered_permit* permit;
   time_point opens;  // the alarm must be set for the pace, whether anything waits yet or not
   {
     lock lock(gate_);
+    valve_.give_places(places);
     ready_.push_all(lines);
     permit = next_offer();
     opens = valve_.shut_until();
@@ -93,13 +95,14 @@ inline void engine::push(key_slot* lines) noexcept {
 }
 
 // The same under an inline_executor, which needs no permit: this thread becomes the worker.
-inline void engine::push_and_serve(key_slot* lines) noexcept {
+inline void engine::push_and_serve(key_slot* lines, std::size_t places) noexcept {
   worker w;
   look_at_clock(w);
   bool seated;
   time_point opens;
   {
     lock lock(gate_);
+    valve_.give_places(places);
     ready_.push_all(lines);
     seated = seat(w);
     opens = valve_.shut_until();
@@ -225,6 +228,7 @@ inline void engine::take_line(worker& w) noexcept {
   valve_.take(w.ticket, w.now);
   w.line = w.ticket.pass == nullptr ? &ready_.take() : nullptr;
   w.used = false;
+  w.left_behind = false;
 }
 
 // A pace is kept by the exact time.
@@ -252,7 +256,7 @@ inline bool engine::go_on(worker& w) noexcept {
     w.now = now_or(w.now);  // as in look_at_clock()
   {
     lock lock(gate_);
-    done = valve_.give_back(w.ticket, w.used);
+    done = w.left_behind ? valve::leave_behind(w.ticket) : valve_.give_back(w.ticket, w.used);
     ready_.push_all(std::exchange(w.lines, nullptr));
     over = startable() == 0;
     if (!over && spent) {
@@ -326,14 +330,15 @@ inline task* engine::start_next(visit& v, worker& w) noexcept {
   }
   if (t == nullptr) return nullptr;
   w.line->start(*t);
-  std::construct_at(&t->run, run_state{t->policy != policy::parallel ? s.next_fence++ : 0});
-  ++s.counts.started;
+  std::construct_at(&t->run, run_state{t->policy != policy::parallel ? s.next_fence++ : 0, ++s.counts.started});
+  t->progress = {};
   ++s.counts.running;
   ++w.starts;
   w.used = true;
   t->when = w.now;
   w.has_more = w.line->depth() > 1;
   if (t->error) v.drop_error(t->error);  // of an earlier life
+  if (settings_.lease_time) v.watch_until(*t, later(w.now, *settings_.lease_time));
   v.say(event_kind::started, *t, {t->failed + 1, t->run.fence, w.now});
   return t;
 }
@@ -360,14 +365,19 @@ inline void engine::turn(worker& w) noexcept {
     if (t == nullptr) v.leave_lines_in(w.lines);
   }
   for (std::uint32_t started = 1; t != nullptr; ++started) {
-    const result done = run(w, *t);
+    result done = run(w, *t);
     bool more = started < w.ticket.starts;
     if (more && w.has_more && std::has_single_bit(started)) {
       if (!done.clock_read) w.now = now_or(w.now);
       more = w.now - began < settings_.turn_time || !others_wait();
     }
     visit v(*this, s);
-    settle(v, *t, done.outcome, done.reason, w.now);
+    if (done.deferred) [[unlikely]] {
+      w.left_behind = conclude(v, *t, done, w.now);
+      more = more && !w.left_behind;
+    } else {
+      settle(v, *t, done.outcome, done.reason, w.now);
+    }
     t = more ? start_next(v, w) : nullptr;
     v.changed(*w.line);
     if (t == nullptr) v.leave_lines_in(w.lines);
@@ -377,7 +387,7 @@ inline void engine::turn(worker& w) noexcept {
 // Calls a callback, without any lock. Its callable is destroyed at once when it will not be needed again.
 inline engine::result engine::run(worker& w, task& t) noexcept {
   result done;
-  attempt a(*this, t, task_id{t.id}, t.failed + 1, t.run.fence);
+  attempt a(*this, t);
   w.me.in_callback = true;
   try {
     done.outcome = t.ops->invoke(callable_of(t), a);
@@ -385,9 +395,11 @@ inline engine::result engine::run(worker& w, task& t) noexcept {
     done.outcome = outcome{outcome::kind::retry, {}, std::current_exception()};
     done.reason = failure_reason::threw;
   }
-  if (done.outcome.what() == outcome::kind::success) spend(t);
+  const bool succeeded = done.outcome.what() == outcome::kind::success;
+  done.deferred = a.deferred_;
+  if (succeeded && !done.deferred) spend(t);
   w.me.in_callback = false;
-  done.clock_read = done.outcome.what() != outcome::kind::success || settings_.observed;
+  done.clock_read = !succeeded || done.deferred || settings_.exact;
   if (done.clock_read) w.now = now_or(w.now);
   return done;
 }
@@ -420,7 +432,12 @@ inline void engine::ring() noexcept {
   alarm_.rung();
   const time_point now = time_->now();
   std::optional<time_point> next;
+  const auto by = [&next](time_point time) {
+    if (!next || time < *next) next = time;
+  };
   for (auto& s : shards_) {
+    while (expire_next(*s, now)) {
+    }
     for (bool more = true; more;) {
       visit v(*this, *s);
       more = false;
@@ -433,7 +450,9 @@ inline void engine::ring() noexcept {
         wake_up(v, t);
         v.changed(*t.slot);
       }
-      if (!more && !s->timers.empty() && (!next || s->timers.first()->when < *next)) next = s->timers.first()->when;
+      if (more) continue;
+      if (!s->timers.empty()) by(s->timers.first()->when);
+      if (!s->leases.empty()) by(extra_of(*s->leases.first()).expires);
     }
   }
   offered_permit* permit;
@@ -443,8 +462,8 @@ inline void engine::ring() noexcept {
     permits_.ring(now);
     valve_.ring(now);
     permit = next_offer();
-    if (const auto opens = valve_.shut_until(); opens != valve::never && (!next || opens < *next)) next = opens;
-    if (permits_.offer_again() && (!next || *permits_.offer_again() < *next)) next = permits_.offer_again();
+    if (valve_.shut_until() != valve::never) by(valve_.shut_until());
+    if (permits_.offer_again()) by(*permits_.offer_again());
     lost = std::exchange(lost_untold_, 0);
   }
   if (next) alarm_at(*next);

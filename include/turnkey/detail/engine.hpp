@@ -73,10 +73,13 @@ struct engine_settings {
   duration turn_time;
   std::size_t max_dead;
   turnkey::dead_action dead_action;
+  std::optional<duration> lease_time;
+  turnkey::lease_expiry lease_expiry;
   time_source* time;
   std::uint64_t seed;
   std::uint64_t first_fence;
   bool observed;
+  bool exact;  // somebody can tell the time of an event from one a little earlier
   bool keys_need_destruction;
   bool runs_inline;  // the executor is an inline_executor: it needs no permits
   std::size_t slot_size;
@@ -106,8 +109,8 @@ class engine : private wakeable {
   // ---- permits (detail/dispatch.hpp)
   static void begin(permit& p) noexcept;
   static void gone(permit& p) noexcept;
-  void push(key_slot* lines) noexcept;
-  void push_and_serve(key_slot* lines) noexcept;
+  void push(key_slot* lines, std::size_t places = 0) noexcept;
+  void push_and_serve(key_slot* lines, std::size_t places = 0) noexcept;
   void offer(offered_permit& p) noexcept;
   void ring() noexcept;
   void alarm_at(time_point time) noexcept;
@@ -124,6 +127,12 @@ class engine : private wakeable {
   std::size_t release_all() noexcept;
   template <class Which, class Do>
   std::size_t each_dead(shard& s, Which which, Do action);
+
+  // ---- leases that outlive the callback (detail/leases.hpp)
+  bool complete(task_id id, std::uint64_t serial, const outcome& said, failure_reason reason) noexcept;
+  bool extend_lease(task_id id, std::uint64_t serial, duration d) noexcept;
+  [[nodiscard]] static task* attempt_in(shard& s, task_id id, std::uint64_t serial) noexcept;
+  [[nodiscard]] static std::stop_token token_of(task& t, std::stop_source& fresh) noexcept;
 
   // ---- control (detail/control.hpp)
   bool pause() noexcept;
@@ -190,9 +199,9 @@ class engine : private wakeable {
   // Whether stop() has returned: nobody is told anything more.
   [[nodiscard]] bool silent() const noexcept { return silent_.load(std::memory_order_relaxed); }
 
-  // Now, or a little earlier where nobody can tell: an observer can, and a user's time source is exact.
+  // Now, or a little earlier where nobody can tell; a user's time source is exact.
   [[nodiscard]] time_point lately() noexcept {
-    return settings_.time == nullptr && !settings_.observed ? steady_time_source::lately() : time_->now();
+    return settings_.time == nullptr && !settings_.exact ? steady_time_source::lately() : time_->now();
   }
   [[nodiscard]] const engine_settings& settings() const noexcept { return settings_; }
   [[nodiscard]] std::uint32_t retry_attempts() const noexcept {
@@ -211,6 +220,7 @@ class engine : private wakeable {
  private:
   friend class visit;
   friend class turnkey::attempt;
+  friend class turnkey::completion;
 
   // A worker: a permit that has begun, on its thread's stack.
   struct worker {
@@ -220,6 +230,7 @@ class engine : private wakeable {
     key_slot* lines = nullptr;  // that the turn has made ready, on the way to the ready queue
     std::uint32_t starts = 0;   // by this permit, over all its lines
     bool used = false;          // something was started with the ticket
+    bool left_behind = false;   // and is deferred: it keeps the ticket's place
     time_point now{};           // as last read
     time_point began{};
     bool has_more = false;  // its key had more tasks when it started
@@ -231,6 +242,7 @@ class engine : private wakeable {
   struct result {
     turnkey::outcome outcome = turnkey::outcome::success();
     failure_reason reason = failure_reason::asked;
+    bool deferred = false;    // the outcome does not count, unless it is an exception
     bool clock_read = false;  // worker::now is the time of its end
   };
   void turn(worker& w) noexcept;
@@ -253,6 +265,9 @@ class engine : private wakeable {
   void tell(event_kind kind, std::exception_ptr error) noexcept;
   void say_goodbye(task& t) noexcept;
   void settle(visit& v, task& t, const outcome& said, failure_reason reason, time_point now) noexcept;
+  [[nodiscard]] bool conclude(visit& v, task& t, result& done, time_point now) noexcept;
+  void lose(visit& v, task& t, time_point now) noexcept;
+  [[nodiscard]] bool expire_next(shard& s, time_point now) noexcept;
   void rest(visit& v, task& t, time_point due) noexcept;
   void wake_up(visit& v, task& t) noexcept;
   void finish(visit& v, task& t, event_kind kind, const moment& end) noexcept;

@@ -173,7 +173,8 @@ class keyed_engine final : public engine {
   submit_result take_in(K* key, const arrival& a, Construct construct) {
     const std::uint64_t hash = key != nullptr ? hash_of(*key) : 0;
     const std::uint32_t attempts = a.retry != nullptr ? a.retry->max_attempts : this->retry_attempts();
-    this->prepare(a.may_rest || a.delay > duration::zero() || attempts > 1 || !this->settings().runs_inline);
+    this->prepare(a.may_rest || a.delay > duration::zero() || attempts > 1 || !this->settings().runs_inline ||
+                  this->settings().lease_time);
     shard& s = this->shard_of_hash(hash);
     if (this->settings().max_pending && !this->reserve_pending())
       return is_closed(s) ? reject_reason::closed : reject_reason::full;
@@ -181,8 +182,8 @@ class keyed_engine final : public engine {
       if (this->settings().max_pending) this->give_back_pending();
     });
 
-    const bool extra =
-        a.retry != nullptr || (a.policy != policy::parallel && this->settings().dead_action == dead_action::hold_key);
+    const bool extra = a.retry != nullptr || this->settings().lease_time ||
+                       (a.policy != policy::parallel && this->settings().dead_action == dead_action::hold_key);
     const block layout = block::of(a.ops->size, a.ops->align, extra);
     seat<K> to{.key = key, .hash = hash, .layout = layout, .pool = shard::pool_of(layout)};
     if (to.pool == shard::from_heap) to.memory = engine::new_heap_block(layout);
@@ -396,10 +397,13 @@ engine_settings settings_of(const options<Key>& o, bool runs_inline) {
           .turn_time = o.turn_time,
           .max_dead = o.max_dead,
           .dead_action = o.dead_action,
+          .lease_time = o.lease_time,
+          .lease_expiry = o.lease_expiry,
           .time = o.time,
           .seed = o.jitter_seed ? *o.jitter_seed : static_cast<std::uint64_t>(clock::now().time_since_epoch().count()),
           .first_fence = o.first_fence,
           .observed = static_cast<bool>(o.observer),
+          .exact = o.observer || o.lease_time,
           .keys_need_destruction = !std::is_trivially_destructible_v<Key>,
           .runs_inline = runs_inline,
           .slot_size = sizeof(keyed_slot<Key>)};

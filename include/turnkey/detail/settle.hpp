@@ -34,6 +34,7 @@ inline void engine::settle(visit& v, task& t, const outcome& said, failure_reaso
     finish(v, t, t.cancelled ? event_kind::cancelled : event_kind::undone, end);
     return;
   }
+  t.signalled = false;  // what a lease that expired has said is over
   const retry_policy retry = retry_of(t);
   if (kind == outcome::kind::postpone) {
     ++t.postponed;

@@ -58,9 +58,21 @@ struct heap_links {
 
 // The attempt that runs.
 struct run_state {
-  std::uint64_t fence;                      // 0 without a lease
+  std::uint64_t fence;   // 0 without a lease
+  std::uint64_t serial;  // of the attempts of its shard; once `settled`: the delay of what was said, in ticks
   std::stop_source stop{std::nostopstate};  // made when the callback asks for a token
 };
+
+// How far the attempt that runs has come.
+struct progress {
+  bool deferred : 1;      // a completion is out
+  bool returned : 1;      // and only that is left: the callback has returned
+  bool settled : 1;       // the completion came first: what it said is `said`, and in `reason`, `error` and run.serial
+  bool watched : 1;       // in its shard's leases
+  bool overdue : 1;       // the lease time ran out
+  std::uint8_t said : 3;  // an outcome::kind
+};
+static_assert(sizeof(progress) == 1);
 
 // What is told of a task that is leaving.
 struct farewell {
@@ -96,7 +108,7 @@ struct task {
     std::uint64_t rank;
   };
   time_point submitted{};
-  std::exception_ptr error;  // dead: what it died of
+  std::exception_ptr error;  // dead: what it died of; running and `settled`: what the completion said
 
   std::uint32_t failed = 0;     // attempts that failed in this life
   std::uint32_t postponed = 0;  // attempts that were postponed in this life
@@ -104,7 +116,10 @@ struct task {
   turnkey::policy policy;
   detail::place place = detail::place::in_line;
   std::uint8_t pool;  // of its shard's pools, the one that its block came from
-  std::uint8_t heap_rank = 0;
+  union {
+    std::uint8_t heap_rank = 0;  // in a heap
+    detail::progress progress;   // running
+  };
   bool has_extra : 1 = false;   // a task_extra stands behind the callable
   bool again : 1 = false;       // in_line: in the again-heap, not in the fifo
   bool retried : 1 = false;     // has run before in this life: in the again-heap by due time, else by rank
@@ -113,7 +128,7 @@ struct task {
   bool signalled : 1 = false;   // running: its stop token says stop
   std::uint8_t owners : 2 = 0;  // outside the engine: a record, the list of stop()
   bool spent = false;  // its callable has been destroyed; the worker's while running, so not one of the bits above
-  failure_reason reason = failure_reason::asked;  // dead: with `error`
+  failure_reason reason = failure_reason::asked;  // with `error`
   task_state left_as = task_state::waiting;       // withdrawn: its state when stop() came
 };
 
@@ -129,7 +144,10 @@ inline std::uint32_t attempts_of(const task& t) noexcept {
 struct task_extra {
   retry_policy retry = never_retry;  // its own, when `has_retry`
   bool has_retry = false;
+  std::uint8_t lease_rank = 0;
   task* next_holder = nullptr;  // while `holder`: the next of the key, by id
+  heap_links lease{};           // while `watched`: in the shard's leases
+  time_point expires{};         // running, where there is a lease_time: the lease should be over then
 };
 
 constexpr std::size_t rounded_up(std::size_t size, std::size_t align) noexcept {

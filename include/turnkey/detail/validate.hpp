@@ -57,6 +57,10 @@ std::string flaw_of(const options<Key>& o) {
   if (o.turn_time < duration::zero()) return flaw("turn_time", in_words(o.turn_time), "it must not be negative");
   if (o.dead_action > dead_action::hold_key)
     return flaw("dead_action", std::to_string(static_cast<unsigned>(o.dead_action)), "it is release or hold_key");
+  if (o.lease_time && *o.lease_time <= duration::zero())
+    return flaw("lease_time", in_words(*o.lease_time), "more than 0; leave it unset for none");
+  if (o.lease_expiry > lease_expiry::release)
+    return flaw("lease_expiry", std::to_string(static_cast<unsigned>(o.lease_expiry)), "it is report or release");
   if (o.first_fence == 0) return flaw("first_fence", "0", "0 means no lease: 1 or more");
   return {};
 }

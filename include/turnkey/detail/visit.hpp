@@ -97,13 +97,21 @@ class visit {
     t.when = due;
     shard_.timers.insert(t);
     ++shard_.counts.delayed;
-    if (shard_.timers.first() != &t) return;
-    due_ = due;
-    more_ = true;
+    if (shard_.timers.first() == &t) ring_at(due);
+  }
+
+  // The lease of a running task should be over then.
+  void watch_until(task& t, time_point expires) noexcept {
+    if (t.progress.watched) shard_.leases.remove(t);
+    extra_of(t).expires = expires;
+    shard_.leases.insert(t);
+    t.progress.watched = true;
+    if (shard_.leases.first() == &t) ring_at(expires);
   }
 
   // The attempt of a running task is over; returns its fence.
   std::uint64_t end_attempt(task& t) noexcept {
+    if (t.progress.watched) shard_.leases.remove(t);
     const std::uint64_t fence = t.run.fence;
     if (t.run.stop.stop_possible()) std::swap(ended_, t.run.stop);  // dies outside the lock
     std::destroy_at(&t.run);
@@ -191,6 +199,11 @@ class visit {
     shard_.mutex.lock();
     --shard_.busy;
     unlock();
+  }
+
+  void ring_at(time_point time) noexcept {
+    if (!due_ || time < *due_) due_ = time;
+    more_ = true;
   }
 
   static constexpr std::size_t max_said = 2;
