@@ -45,12 +45,6 @@ namespace {
 const task_options exclusive{.policy = policy::exclusive};
 const task_options ordered{.policy = policy::ordered};
 
-// Lets the others have the processor for a while: time to do what they should not; no result hangs on it.
-void give_time() {
-  for (const auto end = std::chrono::steady_clock::now() + 30ms; std::chrono::steady_clock::now() < end;)
-    std::this_thread::yield();
-}
-
 }  // namespace
 
 // The list was made task by task, and each was asked for its state when those before it had left already.

@@ -268,7 +268,7 @@ TEST_CASE("4.1 submit_for waits until a task of its key or of all is finished") 
       result = on.tasks.submit_for(60s, "a", [] {});
       over = true;
     });
-    for (int i = 0; i != 1000; ++i) std::this_thread::yield();
+    give_time();
     CHECK(!over);
     on.run();
     waiting.join();
@@ -283,7 +283,7 @@ TEST_CASE("4.1 submit_for is woken by a death and by a cancel") {
     const task_id first = on.tasks.submit("a", [] { throw 1; });
     submit_result result = reject_reason::closed;
     std::thread waiting([&] { result = on.tasks.submit_for(60s, "a", [] {}); });
-    for (int i = 0; i != 1000; ++i) std::this_thread::yield();
+    give_time();
     if (dies) {
       on.run();
     } else {
@@ -301,7 +301,7 @@ TEST_CASE("4.1 close and stop wake a submit_for that waits") {
     on.tasks.submit("a", [] {});
     submit_result result{task_id{}};
     std::thread waiting([&] { result = on.tasks.submit_for(60s, "b", [] {}); });
-    for (int i = 0; i != 1000; ++i) std::this_thread::yield();
+    give_time();
     if (stops) {
       static_cast<void>(on.tasks.stop());
     } else {
