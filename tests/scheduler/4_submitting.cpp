@@ -114,7 +114,7 @@ TEST_CASE("4.1 submit_for is woken by the room that a failed submit leaves") {
   const not_movable_after_all callback([&] {
     waiting = std::thread([&] {
       const auto begin = std::chrono::steady_clock::now();
-      static_cast<void>(on.tasks.submit_for(3s, "b", [] {}));
+      static_cast<void>(on.tasks.submit_for(60s, "b", [] {}));
       waited = std::chrono::steady_clock::now() - begin;
     });
     for (const auto end = std::chrono::steady_clock::now() + 200ms; std::chrono::steady_clock::now() < end;)
@@ -122,7 +122,7 @@ TEST_CASE("4.1 submit_for is woken by the room that a failed submit leaves") {
   });
   CHECK_THROWS_AS(on.tasks.submit("a", not_movable_after_all(callback.on_move)), int);
   waiting.join();
-  CHECK(waited < 3s);
+  CHECK(waited < 60s);
   CHECK(on.tasks.stats().submitted == 1);
 }
 
@@ -265,10 +265,10 @@ TEST_CASE("4.1 submit_for waits until a task of its key or of all is finished") 
     submit_result result = reject_reason::closed;
     std::atomic<bool> over = false;
     std::thread waiting([&] {
-      result = on.tasks.submit_for(10s, "a", [] {});
+      result = on.tasks.submit_for(60s, "a", [] {});
       over = true;
     });
-    for (int i = 0; i != 1000; ++i) std::this_thread::yield();
+    give_time();
     CHECK(!over);
     on.run();
     waiting.join();
@@ -282,8 +282,8 @@ TEST_CASE("4.1 submit_for is woken by a death and by a cancel") {
     stage on({.max_pending = 1});
     const task_id first = on.tasks.submit("a", [] { throw 1; });
     submit_result result = reject_reason::closed;
-    std::thread waiting([&] { result = on.tasks.submit_for(10s, "a", [] {}); });
-    for (int i = 0; i != 1000; ++i) std::this_thread::yield();
+    std::thread waiting([&] { result = on.tasks.submit_for(60s, "a", [] {}); });
+    give_time();
     if (dies) {
       on.run();
     } else {
@@ -300,8 +300,8 @@ TEST_CASE("4.1 close and stop wake a submit_for that waits") {
     stage on({.max_pending = 1});
     on.tasks.submit("a", [] {});
     submit_result result{task_id{}};
-    std::thread waiting([&] { result = on.tasks.submit_for(3s, "b", [] {}); });
-    for (int i = 0; i != 1000; ++i) std::this_thread::yield();
+    std::thread waiting([&] { result = on.tasks.submit_for(60s, "b", [] {}); });
+    give_time();
     if (stops) {
       static_cast<void>(on.tasks.stop());
     } else {

@@ -4,8 +4,16 @@
 #include <turnkey/testing.hpp>
 #include <turnkey/turnkey.hpp>
 
+#include <chrono>
 #include <string>
+#include <thread>
 #include <utility>
+
+// Lets other threads have the processor for a while: time to do what they should not; no result hangs on it.
+inline void give_time() {
+  for (const auto end = turnkey::clock::now() + std::chrono::milliseconds{30}; turnkey::clock::now() < end;)
+    std::this_thread::yield();
+}
 
 struct stage {
   explicit stage(turnkey::options<std::string> set = {}) : tasks(pool, with_time(std::move(set), time)) {}
