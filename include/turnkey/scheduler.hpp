@@ -302,7 +302,7 @@ class scheduler {
 
  private:
   using engine_type = detail::keyed_engine<Key, Hash, KeyEqual>;
-  static constexpr const Key* no_key = nullptr;
+  static constexpr Key* no_key = nullptr;
 
   detail::listing<Key> list() noexcept { return detail::listing<Key>(*engine_); }
 

@@ -8,7 +8,6 @@
 #include <turnkey/outcome.hpp>
 
 #include <cstddef>
-#include <iterator>
 #include <memory>
 #include <new>
 #include <optional>
