@@ -400,10 +400,6 @@ inline bool attempt::extend_lease(duration d) noexcept { return engine_.extend_l
 
 inline completion attempt::defer() {
   if (deferred_) throw std::logic_error("turnkey: defer() was called before in this attempt: it has one completion");
-  {
-    detail::lock lock(engine_.shard_of_id(task_.id).mutex);
-    task_.progress.deferred = true;
-  }
   deferred_ = true;
   return completion(*this);
 }

@@ -252,8 +252,9 @@ class engine : private wakeable {
   struct result {
     turnkey::outcome outcome = turnkey::outcome::success();
     failure_reason reason = failure_reason::asked;
-    bool deferred = false;    // the outcome does not count, unless it is an exception
-    bool clock_read = false;  // worker::now is the time of its end
+    std::exception_ptr unheard{};  // what it said after its completion: dies outside the lock
+    bool deferred = false;         // the outcome does not count, unless it is an exception
+    bool clock_read = false;       // worker::now is the time of its end
   };
   void turn(worker& w) noexcept;
   [[nodiscard]] result run(worker& w, task& t) noexcept;

@@ -35,10 +35,10 @@ inline std::stop_token engine::token_of(task& t, std::stop_source& fresh) noexce
 inline bool engine::conclude(visit& v, task& t, result& done, time_point now) noexcept {
   const bool threw = done.reason == failure_reason::threw;
   if (t.progress.settled) {  // the first one counts
-    v.drop_error(done.outcome.why_);
-    done.outcome =
-        outcome{static_cast<outcome::kind>(t.progress.said), duration{static_cast<duration::rep>(t.run.serial)}};
+    std::swap(done.unheard, done.outcome.why_);
     std::swap(done.outcome.why_, t.error);
+    done.outcome.kind_ = static_cast<outcome::kind>(t.progress.said);
+    done.outcome.delay_ = duration{static_cast<duration::rep>(t.run.serial)};
     settle(v, t, done.outcome, t.reason, now);
     return false;
   }
@@ -46,22 +46,26 @@ inline bool engine::conclude(visit& v, task& t, result& done, time_point now) no
     settle(v, t, done.outcome, done.reason, now);
     return false;
   }
+  if (v.here().emptied) {  // stop() has left it to its worker: undone, and nothing failed
+    settle(v, t, outcome{outcome::kind::postpone}, failure_reason::asked, now);
+    return false;
+  }
   t.progress.returned = true;
-  if (!v.here().emptied && !(t.progress.overdue && settings_.lease_expiry == lease_expiry::release)) return true;
+  if (!t.progress.overdue || settings_.lease_expiry == lease_expiry::report) return true;
   lose(v, t, now);
   return false;
 }
 
-// What a completion says; false when it is not the first, or the lease is lost.
+// What a completion says; false when it is not the first, or the lease is lost. While the callback runs this is only
+// noted, also when stop() has begun: it waits for the callback.
 inline bool engine::complete(task_id id, std::uint64_t serial, const outcome& said, failure_reason reason) noexcept {
   const inside_scope inside(*this);
-  if (!inside) return false;
-  const time_point now = time_->now();
+  const time_point now = inside ? time_->now() : time_point{};
   key_slot* lines = nullptr;
   {
     visit v(*this, shard_of_id(static_cast<std::uint64_t>(id)));
     task* const t = attempt_in(v.here(), id, serial);
-    if (t == nullptr) {
+    if (t == nullptr || (t->progress.returned && !inside)) {
       if (reason != failure_reason::abandoned) ++v.here().counts.late_results;
       return false;
     }
@@ -84,7 +88,7 @@ inline bool engine::complete(task_id id, std::uint64_t serial, const outcome& sa
 
 // The lease of a deferred attempt is taken away: the attempt has failed.
 inline void engine::lose(visit& v, task& t, time_point now) noexcept {
-  if (!v.here().emptied) ++v.here().counts.leases_lost;
+  ++v.here().counts.leases_lost;
   settle(v, t, outcome{outcome::kind::retry}, failure_reason::lease_lost, now);
 }
 

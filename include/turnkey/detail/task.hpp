@@ -67,8 +67,7 @@ struct run_state {
 
 // How far the attempt that runs has come.
 struct progress {
-  bool deferred : 1;      // a completion is out
-  bool returned : 1;      // and only that is left: the callback has returned
+  bool returned : 1;      // the callback has, and only a completion is left
   bool settled : 1;       // the completion came first: what it said is `said`, and in `reason`, `error` and run.serial
   bool watched : 1;       // in its shard's leases
   bool overdue : 1;       // the lease time ran out

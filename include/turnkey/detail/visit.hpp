@@ -317,8 +317,12 @@ class visit {
     visitor me;
     engine_.enter(me);
     if (signal_.stop_possible()) signal_.request_stop();
-    for (task* t = leaving_.first(); t != nullptr; t = leaving_.after(*t)) engine_.say_goodbye(*t);
-    for (std::size_t i = 0; i != said_; ++i) engine_.publish(said(i));
+    std::size_t told = 0;  // in the order of the numbers
+    for (task* t = leaving_.first(); t != nullptr; t = leaving_.after(*t)) {
+      while (told != said_ && said(told).number < t->last.number) engine_.publish(said(told++));
+      engine_.say_goodbye(*t);
+    }
+    while (told != said_) engine_.publish(said(told++));
     for (task* t = leaving_.first(); t != nullptr; t = leaving_.after(*t)) destroy_contents(*t);
     if (died_) fate_->tell(fate_->death);
     engine_.leave(me);
