@@ -66,7 +66,6 @@ struct alignas(64) shard {
   // What the way of every task touches stands together, in few cache lines.
   mutable detail::mutex mutex{16};  // patient: a hot key's tasks all come here
   std::uint64_t next_fence;
-  std::uint64_t epoch = 0;       // tickets of an earlier one are revoked
   std::uint64_t unfinished = 0;  // accepted and in no final state
   bool closed = false;           // nothing is let in but follow-up work
   bool stopped = false;          // nothing is let in and nothing starts
@@ -81,6 +80,7 @@ struct alignas(64) shard {
   std::array<cell_pool, 4> blocks{cell_pool{block_sizes[0]}, cell_pool{block_sizes[1]}, cell_pool{block_sizes[2]},
                                   cell_pool{block_sizes[3]}};
 
+  std::uint64_t epoch = 0;  // tickets of an earlier one are revoked
   tally counts;
   task_heap<by_due_time> timers;
   task_heap<by_expiry> leases;   // of attempts that run, where there is a lease_time

@@ -82,7 +82,7 @@ class schedule {
 class valve {
  public:
   valve(std::optional<std::size_t> max_in_flight, std::uint32_t turn_budget) noexcept
-      : max_in_flight_(max_in_flight), turn_budget_(turn_budget) {
+      : turn_budget_(turn_budget), max_in_flight_(max_in_flight) {
     look_whether_free();
   }
   valve(const valve&) = delete;
@@ -107,7 +107,10 @@ class valve {
   //   Needs    startable() is not 0.
   void take(ticket& t, time_point& now) noexcept {
     ++in_flight_;
-    t = {.epoch = epoch_, .starts = turn_budget_};
+    t.epoch = epoch_;
+    t.starts = turn_budget_;
+    t.pause = t.pace = 0;
+    t.pass = nullptr;
     if (free_) return;
     if (paused_) {
       t.starts = 1;
@@ -224,11 +227,14 @@ class valve {
  private:
   void look_whether_free() noexcept { free_ = !stopped_ && !paused_ && !max_in_flight_ && !schedule_; }
 
+  // What every worker looks at stands together, in the cache line of the gate's lock.
+  std::uint32_t turn_budget_;
   bool free_ = true;  // nothing limits the starts
-  std::optional<std::size_t> max_in_flight_;
   std::size_t in_flight_ = 0;
   std::uint64_t epoch_ = 1;
-  std::uint32_t turn_budget_;
+  time_point shut_until_ = never;
+
+  std::optional<std::size_t> max_in_flight_;
   bool stopped_ = false;
   bool paused_ = false;
   std::uint32_t pauses_ = 0;  // so far
@@ -238,7 +244,6 @@ class valve {
   pass* first_pass_ = nullptr;
   pass** end_of_passes_ = &first_pass_;
   std::optional<schedule> schedule_;
-  time_point shut_until_ = never;
   time_point latest_ = (time_point::min)();  // of all times that were told
 };
 
