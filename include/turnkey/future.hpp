@@ -4,6 +4,7 @@
 #include <turnkey/task_error.hpp>
 #include <turnkey/turnkey.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <exception>
 #include <future>
