@@ -339,6 +339,28 @@ TEST_CASE("7.5 when the future is ready the callback is destroyed, and drain() l
   CHECK(ready(cancelled));
 }
 
+TEST_CASE("7.5 what the callback captured is gone before the future is told, not after") {
+  struct looks {
+    explicit looks(std::shared_ptr<std::vector<std::int64_t>> w) : owners(std::move(w)) {}
+    looks(looks&& other) noexcept : owners(std::move(other.owners)) { owners->push_back(owners.use_count()); }
+    std::shared_ptr<std::vector<std::int64_t>> owners;
+  };
+  for (const bool deferred : {false, true}) {
+    CAPTURE(deferred);
+    stage on;
+    auto owners = std::make_shared<std::vector<std::int64_t>>();
+    auto future = submit_future(on.tasks, [owners, deferred](attempt& a) {
+      if (deferred) CHECK(a.defer().succeed());
+      return looks(owners);
+    });
+    on.run();
+    static_cast<void>(future.get());
+    REQUIRE(owners->size() >= 3);
+    CHECK(owners->at(0) == 3);  // kept for the future: the result, the callback, and this one
+    CHECK(owners->at(1) == 2);  // told
+  }
+}
+
 TEST_CASE("7.5 a result whose move throws gives that exception, and the task has succeeded") {
   struct heavy {
     explicit heavy(int left) : moves_left(left) {}
