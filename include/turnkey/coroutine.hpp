@@ -170,8 +170,11 @@ class [[nodiscard]] entry<scheduler<Key, Hash, KeyEqual>> {
  private:
   friend class scheduler<Key, Hash, KeyEqual>;
 
-  entry(scheduler<Key, Hash, KeyEqual>& s, detail::engine& engine, std::optional<Key>&& key, const task_options& o)
-      : scheduler_(&s), waiter_(new detail::waiter(engine)), key_(std::move(key)), options_(o) {}
+  entry(scheduler<Key, Hash, KeyEqual>& s, detail::engine& engine, std::optional<Key>&& key,
+        std::optional<turnkey::policy> policy)
+      : scheduler_(&s), waiter_(new detail::waiter(engine)), key_(std::move(key)), options_{.policy = policy} {
+    if (engine.settings().retry) options_.retry = detail::never_retry;
+  }
 
   // By value: the frame may be gone before it returns.
   static task_id submit(scheduler<Key, Hash, KeyEqual>& s, std::optional<Key> key, task_options options,
@@ -192,7 +195,8 @@ class [[nodiscard]] entry<scheduler<Key, Hash, KeyEqual>> {
 //
 // The place in line is that of the moment of co_await. It is one task with one attempt, for limits, pauses, stats,
 // events and drain() too, and it runs until the lease is settled, however often the coroutine is suspended meanwhile.
-// The coroutine goes on inside a callback, on the executor.
+// The coroutine goes on inside a callback, on the executor; who enters a key whose lease it holds, or drains while it
+// holds one elsewhere, waits for itself.
 //   Throws   rejected and whatever submit() throws, out of co_await. Out of co_await too, when the wait ends otherwise:
 //            task_cancelled; task_undone when the scheduler was stopped and the record that holds the waiter is
 //            dropped, the destructor included. A record that is submitted to another scheduler waits there.
@@ -202,17 +206,13 @@ class [[nodiscard]] entry<scheduler<Key, Hash, KeyEqual>> {
 //   Cost     an allocation beside those of submit().
 template <class Key, class Hash, class KeyEqual>
 entry<scheduler<Key, Hash, KeyEqual>> scheduler<Key, Hash, KeyEqual>::enter(Key key, turnkey::policy policy) {
-  task_options once{.policy = policy};
-  if (engine_->set().retry) once.retry = detail::never_retry;
-  return entry<scheduler>(*this, *engine_, std::move(key), once);
+  return entry<scheduler>(*this, *engine_, std::move(key), policy);
 }
 
 // The same without a key: it runs parallel, and waits for pauses, max_in_flight and the pace only.
 template <class Key, class Hash, class KeyEqual>
 entry<scheduler<Key, Hash, KeyEqual>> scheduler<Key, Hash, KeyEqual>::enter() {
-  task_options once;
-  if (engine_->set().retry) once.retry = detail::never_retry;
-  return entry<scheduler>(*this, *engine_, std::nullopt, once);
+  return entry<scheduler>(*this, *engine_, std::nullopt, std::nullopt);
 }
 
 }  // namespace turnkey::inline v1
