@@ -22,6 +22,8 @@
 #include <vector>
 
 namespace turnkey::inline v1 {
+template <class Scheduler>
+class entry;
 
 // Runs tasks on the user's executor so that what belongs together by key keeps the policy it was submitted with:
 // parallel, exclusive or ordered, through failures, retries, cancellation and shutdown.
@@ -153,6 +155,10 @@ class scheduler {
   submit_result submit_for(duration timeout, const task_options& options, F&& callback) {
     return when_there_is_room(timeout, [&] { return engine_->take(no_key, options, std::forward<F>(callback)); });
   }
+
+  // Lets a coroutine wait for the lease of `key`: defined in turnkey/coroutine.hpp.
+  [[nodiscard]] entry<scheduler> enter(Key key, turnkey::policy policy);
+  [[nodiscard]] entry<scheduler> enter();
 
   // ---- cancelling
 
@@ -302,7 +308,7 @@ class scheduler {
 
  private:
   using engine_type = detail::keyed_engine<Key, Hash, KeyEqual>;
-  static constexpr const Key* no_key = nullptr;
+  static constexpr Key* no_key = nullptr;
 
   detail::listing<Key> list() noexcept { return detail::listing<Key>(*engine_); }
 

@@ -8,7 +8,6 @@
 #include <turnkey/outcome.hpp>
 
 #include <cstddef>
-#include <iterator>
 #include <memory>
 #include <new>
 #include <optional>
@@ -30,7 +29,7 @@ class task_record {
   }
   ~task_record() {
     if (task_ != nullptr) {
-      detail::engine::spend(*task_);  // the list of stop() may keep the rest a while
+      detail::engine::spend(*task_, task_state::undone);  // the list of stop() may keep the rest a while
       engine_->dispose(*task_);
     }
     if (engine_ != nullptr) engine_->drop();

@@ -4,6 +4,9 @@
 // The house. A header includes only lower floors.
 //
 //   floor  file                       what it is
+//     8    coroutine.hpp              a coroutine holds a lease (not included here)
+//          future.hpp                 who waits for a result (not included here)
+//          task_error.hpp             how their tasks ended, as exceptions (not included here)
 //     7    scheduler.hpp              the door: what a user calls, and what each call promises
 //     -    thread_pool.hpp            an executor for those who have none
 //     -    testing.hpp                an executor and a clock that move when told (not included here)
@@ -39,6 +42,7 @@
 //          detail/slot_table.hpp      from a key's hash to its slot
 //     2    detail/task.hpp            the thing that travels
 //          detail/callable.hpp        what is taken for a callback
+//          detail/fate.hpp            who wants to know how a task ends
 //          detail/cell_pool.hpp       memory for things of one size
 //          attempt.hpp                what a callback sees of its attempt
 //     1    options.hpp event.hpp inspect.hpp executor.hpp time_source.hpp retry_policy.hpp pace.hpp outcome.hpp

@@ -397,7 +397,7 @@ inline engine::result engine::run(worker& w, task& t) noexcept {
   }
   const bool succeeded = done.outcome.what() == outcome::kind::success;
   done.deferred = a.deferred_;
-  if (succeeded && !done.deferred) spend(t);
+  if (succeeded && !done.deferred) spend(t, task_state::succeeded);
   w.me.in_callback = false;
   done.clock_read = !succeeded || done.deferred || settings_.exact;
   if (done.clock_read) w.now = now_or(w.now);

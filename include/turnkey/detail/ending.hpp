@@ -302,7 +302,7 @@ inline void engine::dispose(task& t) noexcept {
     lock lock(s.mutex);
     if (--t.owners != 0) return;
   }
-  spend(t);
+  spend(t, task_state::undone);
   t.error = nullptr;
   visit v(*this, s);
   v.release(t);

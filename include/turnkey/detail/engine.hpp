@@ -14,6 +14,7 @@
 #include <turnkey/attempt.hpp>
 #include <turnkey/detail/alarm.hpp>
 #include <turnkey/detail/erased_executor.hpp>
+#include <turnkey/detail/fate.hpp>
 #include <turnkey/detail/permits.hpp>
 #include <turnkey/detail/ready_queue.hpp>
 #include <turnkey/detail/shard.hpp>
@@ -167,8 +168,17 @@ class engine : private wakeable {
   [[nodiscard]] stats look() noexcept;
 
   // ---- callables and their blocks
-  static void spend(task& t) noexcept {
-    if (!t.spent && t.ops->destroy != nullptr) t.ops->destroy(callable_of(t));
+  // The callable of a task that ends is destroyed, once; `how` is what those learn who want to know.
+  static void spend(task& t, task_state how) noexcept {
+    if (!t.spent && t.ops->destroy != nullptr) {
+      fate* const f = t.ops->fate != nullptr ? t.ops->fate(callable_of(t)) : nullptr;
+      if (f != nullptr) f->keep();
+      t.ops->destroy(callable_of(t));
+      if (f != nullptr) {
+        f->tell({task_id{t.id}, how, {}, nullptr});
+        f->drop();
+      }
+    }
     t.spent = true;
   }
   [[nodiscard]] static void* new_heap_block(const block& b) {

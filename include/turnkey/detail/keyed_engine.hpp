@@ -234,7 +234,7 @@ class keyed_engine final : public engine {
         return task_id{t.id};
       }
     }
-    engine::spend(t);  // stop() came inside, where it waits for nobody
+    engine::spend(t, task_state::undone);  // stop() came inside, where it waits for nobody
     return reject_reason::closed;
   }
 

@@ -111,6 +111,8 @@ inline void engine::die(visit& v, task& t, std::exception_ptr why, failure_reaso
   ++s.counts.dead;
   if (dead_.fetch_add(1, std::memory_order_relaxed) >= settings_.max_dead) v.evict_later();
   v.say(event_kind::dead, t, end, {}, failure{reason, t.error});
+  if (t.ops->fate != nullptr) [[unlikely]]
+    v.tell_of_death(t);
 }
 
 // ---- the store of the dead

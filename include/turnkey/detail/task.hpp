@@ -21,6 +21,7 @@ class attempt;
 namespace detail {
 
 class key_slot;
+class fate;
 struct task;
 
 // Where a task is.
@@ -36,8 +37,9 @@ enum class place : std::uint8_t {
 // What is known of a callable's type.
 struct callable_ops {
   outcome (*invoke)(void* callable, attempt& attempt);
-  void (*move)(void* from, void* to);        // constructs `*to`; `*from` stays to be destroyed
-  void (*destroy)(void* callable) noexcept;  // null: nothing to do
+  void (*move)(void* from, void* to);              // constructs `*to`; `*from` stays to be destroyed
+  void (*destroy)(void* callable) noexcept;        // null: nothing to do
+  detail::fate* (*fate)(void* callable) noexcept;  // null: nobody wants to know how the task ends
   std::size_t size;
   std::size_t align;
   bool plain;  // moving it is copying its bytes, destroying it is nothing

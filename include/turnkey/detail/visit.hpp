@@ -127,6 +127,17 @@ class visit {
     std::swap(error_, error);
     more_ = true;
   }
+  // Whoever wants to know how `t` ends is told of its first death once the lock is gone.
+  void tell_of_death(task& t) noexcept {
+    fate& f = *t.ops->fate(callable_of(t));
+    if (std::exchange(f.died, true)) return;
+    TURNKEY_ASSERT(!died_, "one task dies in a visit");
+    f.death = {task_id{t.id}, task_state::dead, t.reason, t.error};
+    f.keep();
+    fate_ = &f;
+    ++shard_.busy;
+    more_ = died_ = true;
+  }
   void made_room() noexcept { room_ = true; }
   void evict_later() noexcept {
     ++shard_.busy;
@@ -172,7 +183,7 @@ class visit {
   // The rarer of what follows.
   void act() noexcept {
     engine_.keep();  // the user's code may destroy the scheduler
-    if (!leaving_.empty() || said_ != 0 || signal_.stop_possible()) tell_and_destroy();
+    if (!leaving_.empty() || said_ != 0 || died_ || signal_.stop_possible()) tell_and_destroy();
     while (heap_blocks_ != nullptr) engine::free_heap_block(std::exchange(heap_blocks_, heap_blocks_->next));
     error_ = nullptr;
     if (due_) engine_.alarm_at(*due_);
@@ -313,6 +324,7 @@ class visit {
     }
     while (told != said_) engine_.publish(said(told++));
     for (task* t = leaving_.first(); t != nullptr; t = leaving_.after(*t)) destroy_contents(*t);
+    if (died_) fate_->tell(fate_->death);
     engine_.leave(me);
 
     task_list<&task::peers> taken;  // an observer took its record: this visit is an owner beside it
@@ -333,7 +345,9 @@ class visit {
       --shard_.busy;
       if (unneeded(slot)) let_go(slot);
     }
+    if (died_) --shard_.busy;
     unlock();
+    if (died_) fate_->drop();
     for (std::size_t i = 0; i != said_; ++i) said(i).~raw_event();
     while (!taken.empty()) {
       task& t = *taken.first();
@@ -344,8 +358,16 @@ class visit {
 
   static void destroy_contents(task& t) noexcept {
     if (t.place == place::withdrawn) return;  // an observer took its record
-    engine::spend(t);
+    engine::spend(t, state_after(t.last.kind));
     t.error = nullptr;
+  }
+  static constexpr task_state state_after(event_kind kind) noexcept {
+    switch (kind) {
+      case event_kind::succeeded: return task_state::succeeded;
+      case event_kind::cancelled: return task_state::cancelled;
+      case event_kind::undone: return task_state::undone;
+      default: return task_state::dead;
+    }
   }
 
   void destroy_retired() noexcept TURNKEY_NO_ANALYSIS {
@@ -363,7 +385,9 @@ class visit {
   bool room_ = false;
   bool notify_ = false;
   bool evict_ = false;
+  bool died_ = false;  // `fate_` wants to know of it
   std::size_t said_ = 0;
+  fate* fate_;
   key_slot* ready_ = nullptr;  // lines to push, through ready_next
   key_slot* last_ready_ = nullptr;
   key_slot** lines_ = nullptr;   // where these go instead
