@@ -171,15 +171,21 @@ class engine : private wakeable {
   // The callable of a task that ends is destroyed, once; `how` is what those learn who want to know.
   static void spend(task& t, task_state how) noexcept {
     if (!t.spent && t.ops->destroy != nullptr) {
-      fate* const f = t.ops->fate != nullptr ? t.ops->fate(callable_of(t)) : nullptr;
-      if (f != nullptr) f->keep();
-      t.ops->destroy(callable_of(t));
-      if (f != nullptr) {
-        f->tell({task_id{t.id}, how, {}, nullptr});
-        f->drop();
+      if (t.ops->fate == nullptr) [[likely]] {
+        t.ops->destroy(callable_of(t));
+      } else {
+        spend_fated(t, how);
       }
     }
     t.spent = true;
+  }
+  [[gnu::noinline]] static void spend_fated(task& t, task_state how) noexcept {
+    fate* const f = t.ops->fate(callable_of(t));
+    if (f != nullptr) f->keep();
+    t.ops->destroy(callable_of(t));
+    if (f == nullptr) return;
+    f->tell({task_id{t.id}, how, {}, nullptr});
+    f->drop();
   }
   [[nodiscard]] static void* new_heap_block(const block& b) {
     return ::operator new (b.size, std::align_val_t{b.align > 16 ? b.align : 16});
