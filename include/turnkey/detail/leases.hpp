@@ -7,6 +7,7 @@
 
 #include <turnkey/detail/engine.hpp>
 #include <turnkey/detail/settle.hpp>
+#include <turnkey/detail/several.hpp>
 #include <turnkey/detail/visit.hpp>
 
 #include <cstdint>
@@ -58,9 +59,17 @@ inline bool engine::complete(task_id id, std::uint64_t serial, const outcome& sa
   if (!inside) return false;
   const time_point now = time_->now();
   key_slot* lines = nullptr;
+  bool jointly = false;
+  task* t;
+  const auto settle_in = [&](visit& v) {
+    key_slot& slot = *t->slot;
+    settle(v, *t, said, reason, now);
+    v.changed(slot);
+    v.leave_lines_in(lines);
+  };
   {
     visit v(*this, shard_of_id(static_cast<std::uint64_t>(id)));
-    task* const t = attempt_in(v.here(), id, serial);
+    t = attempt_in(v.here(), id, serial);
     if (t == nullptr) {
       if (reason != failure_reason::abandoned) ++v.here().counts.late_results;
       return false;
@@ -73,10 +82,18 @@ inline bool engine::complete(task_id id, std::uint64_t serial, const outcome& sa
       t->reason = reason;
       return true;
     }
-    key_slot& slot = *t->slot;
-    settle(v, *t, said, reason, now);
-    v.changed(slot);
-    v.leave_lines_in(lines);
+    jointly = concerns_several(*t);
+    if (!jointly) settle_in(v);
+  }
+  if (jointly) {
+    joint all(*this);
+    visit& v = all.of(static_cast<std::uint64_t>(id));
+    t = attempt_in(v.here(), id, serial);  // unless its lease was lost meanwhile
+    if (t == nullptr) {
+      if (reason != failure_reason::abandoned) ++v.here().counts.late_results;
+      return false;
+    }
+    settle_in(v);
   }
   push(lines, 1);
   return true;
@@ -91,24 +108,42 @@ inline void engine::lose(visit& v, task& t, time_point now) noexcept {
 // The next lease of a shard whose time has run out; false when there is none.
 inline bool engine::expire_next(shard& s, time_point now) noexcept {
   key_slot* lines = nullptr;
-  {
-    visit v(*this, s);
+  bool lost = false;
+  const auto next = [&]() -> task* {
     task* const t = s.leases.first();
-    if (t == nullptr || extra_of(*t).expires > now) return false;
-    s.leases.remove(*t);
-    t->progress.watched = false;
-    t->progress.overdue = true;
+    return t != nullptr && extra_of(*t).expires <= now ? t : nullptr;
+  };
+  const auto expire = [&](visit& v, task& t) {
+    s.leases.remove(t);
+    t.progress.watched = false;
+    t.progress.overdue = true;
     ++s.counts.leases_expired;
-    if (!t->signalled) v.signal(t->run.stop);
-    t->signalled = true;
-    v.say(event_kind::lease_expired, *t, {t->failed + 1, t->run.fence, now});
-    if (!t->progress.returned || settings_.lease_expiry == lease_expiry::report) return true;
-    key_slot& slot = *t->slot;
-    lose(v, *t, now);
+    if (!t.signalled) v.signal(t.run.stop);
+    t.signalled = true;
+    v.say(event_kind::lease_expired, t, {t.failed + 1, t.run.fence, now});
+    lost = t.progress.returned && settings_.lease_expiry == lease_expiry::release;
+    if (!lost) return;
+    key_slot& slot = *t.slot;
+    lose(v, t, now);
     v.changed(slot);
     v.leave_lines_in(lines);
+  };
+  std::uint64_t jointly = 0;
+  {
+    visit v(*this, s);
+    task* const t = next();
+    if (t == nullptr) return false;
+    if (concerns_several(*t)) {
+      jointly = t->id;
+    } else {
+      expire(v, *t);
+    }
   }
-  push(lines, 1);
+  if (jointly != 0) {
+    joint all(*this);
+    if (task* const t = next()) expire(all.of(jointly), *t);
+  }
+  if (lost) push(lines, 1);
   return true;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <turnkey/detail/engine.hpp>
+#include <turnkey/detail/several.hpp>
 #include <turnkey/detail/visit.hpp>
 
 #include <exception>
@@ -46,6 +47,8 @@ inline void engine::settle(visit& v, task& t, const outcome& said, failure_reaso
     const time_point due = later(now, said.delay());
     if (said.delay() > duration::zero()) {
       rest(v, t, due);
+    } else if (t.several) {
+      come_back_behind_in_all(v, t);
     } else {
       t.slot->come_back_behind(t, s.ids.skip());
     }
@@ -66,7 +69,11 @@ inline void engine::settle(visit& v, task& t, const outcome& said, failure_reaso
 
 // A running task gives up its lease and its worker until `due`.
 inline void engine::rest(visit& v, task& t, time_point due) noexcept {
-  t.slot->rest(t);
+  if (t.several) {
+    rest_in_all(v, t);
+  } else {
+    t.slot->rest(t);
+  }
   v.rest_until(t, due);
 }
 
@@ -75,12 +82,25 @@ inline void engine::wake_up(visit& v, task& t) noexcept {
   shard& s = v.here();
   s.timers.remove(t);
   --s.counts.delayed;
-  t.slot->come_back(t);
+  if (t.several) {
+    come_back_in_all(v, t);
+  } else {
+    t.slot->come_back(t);
+  }
+}
+
+// The one that is due first does, with what follows from it.
+inline void engine::wake_first(visit& v) noexcept {
+  task& t = *v.here().timers.first();
+  wake_up(v, t);
+  v.changed(*t.slot);
 }
 
 // An unfinished task ends, and holds no longer.
 inline void engine::finish(visit& v, task& t, event_kind kind, const moment& end) noexcept {
   key_slot& slot = *t.slot;
+  if (t.several) [[unlikely]]
+    return finish_in_all(v, t, kind, end);
   slot.finish(t);
   slot.unhold(t);
   v.finished_one();
@@ -92,12 +112,27 @@ inline void engine::finish(visit& v, task& t, event_kind kind, const moment& end
   }
 }
 
+// The same for one of several keys. Its parts let go of their keys later, in dissolve().
+inline void engine::finish_in_all(visit& v, task& t, event_kind kind, const moment& end) noexcept {
+  quit_all(v, t);
+  group_of(t).each([](task& part) { part.slot->unhold(part); });
+  v.finished_one();
+  t.when = end.time;
+  v.depart(t, kind, end.attempt, end.fence);
+  others_changed(v, t);
+}
+
 // The last attempt failed: the task goes to its shard's store.
 inline void engine::die(visit& v, task& t, std::exception_ptr why, failure_reason reason, const moment& end) noexcept {
   shard& s = v.here();
   key_slot& slot = *t.slot;
-  slot.finish(t);
-  if (settings_.dead_action == dead_action::hold_key && t.policy != policy::parallel) slot.hold(t);
+  if (t.several) {
+    quit_all(v, t);
+  } else {
+    slot.finish(t);
+  }
+  if (settings_.dead_action == dead_action::hold_key && t.policy != policy::parallel)
+    each_part(t, [](task& part) { part.slot->hold(part); });
   v.finished_one();
   t.place = place::dead;
   t.when = end.time;
@@ -106,10 +141,11 @@ inline void engine::die(visit& v, task& t, std::exception_ptr why, failure_reaso
   // Relaxed is enough: it only numbers, and the shard's lock publishes the task.
   t.last = {deaths_.fetch_add(1, std::memory_order_relaxed), end.fence, end.attempt, event_kind::dead};
   s.dead.push_back(t);
-  ++slot.dead;
+  each_part(t, [](task& part) { ++part.slot->dead; });
   ++s.counts.died;
   ++s.counts.dead;
   if (dead_.fetch_add(1, std::memory_order_relaxed) >= settings_.max_dead) v.evict_later();
+  if (t.several) others_changed(v, t);
   v.say(event_kind::dead, t, end, {}, failure{reason, t.error});
 }
 
@@ -119,7 +155,7 @@ inline void engine::leave_store(visit& v, task& t) noexcept {
   shard& s = v.here();
   s.dead.remove(t);
   --s.counts.dead;
-  --t.slot->dead;
+  each_part(t, [](task& part) { --part.slot->dead; });
   dead_.fetch_sub(1, std::memory_order_relaxed);
 }
 
@@ -135,15 +171,27 @@ inline void engine::evict() noexcept {
       death = s->dead.first()->last.number;
     }
     if (oldest == nullptr) return;
-    visit v(*this, *oldest);
-    if (oldest->dead.empty() || oldest->dead.first()->last.number != death) continue;
-    task& t = *oldest->dead.first();
-    leave_store(v, t);
-    ++oldest->counts.dead_evicted;
-    t.slot->keep_hold_of(t);
-    v.depart(t, event_kind::evicted, t.failed, t.last.fence);
-    v.changed(*t.slot);
+    const auto gone_or = [&](auto does) {
+      if (!oldest->dead.empty() && oldest->dead.first()->last.number == death) does(*oldest->dead.first());
+    };
+    bool several = false;
+    {
+      visit v(*this, *oldest);
+      gone_or([&](task& t) { t.several ? void(several = true) : evict(v, t); });
+    }
+    if (!several) continue;
+    joint all(*this);
+    gone_or([&](task& t) { evict(all.of(t.id), t); });
   }
+}
+
+inline void engine::evict(visit& v, task& t) noexcept {
+  leave_store(v, t);
+  ++v.here().counts.dead_evicted;
+  each_part(t, [](task& part) { part.slot->keep_hold_of(part); });
+  v.depart(t, event_kind::evicted, t.failed, t.last.fence);
+  v.changed(*t.slot);
+  if (t.several) others_changed(v, t);
 }
 
 // What an observer hears of a task that leaves.
@@ -178,7 +226,13 @@ inline void engine::revive(visit& v, task& t) noexcept {
   t.cancelled = false;
   t.signalled = false;
   s.ids.back(t);
-  t.slot->revive(t);
+  if (t.several) {
+    group_of(t).each([](task& part) { part.slot->rejoin(part); });
+    t.retried = false;
+    come_back_in_all(v, t);
+  } else {
+    t.slot->revive(t);
+  }
   v.changed(*t.slot);
 }
 
@@ -212,7 +266,14 @@ bool engine::with_task(task_id id, Do action) noexcept {
   if (!inside) return false;
   const time_point now = settings_.observed ? time_->now() : time_point{};
   const auto number = static_cast<std::uint64_t>(id);
-  visit v(*this, shard_of_id(number));
+  {
+    visit v(*this, shard_of_id(number));
+    task* const t = v.here().ids.find(number);
+    if (t == nullptr) return false;
+    if (!concerns_several(*t)) return action(v, *t, now);
+  }
+  joint all(*this);
+  visit& v = all.of(number);
   task* const t = v.here().ids.find(number);
   return t != nullptr && action(v, *t, now);
 }
@@ -230,7 +291,8 @@ inline bool engine::cancel_in(visit& v, task& t, time_point now) noexcept {
       s.timers.remove(t);
       --s.counts.delayed;
       break;
-    case place::in_line: break;
+    case place::in_line:
+    case place::in_lines: break;
     default: return false;
   }
   ++s.counts.cancelled;
@@ -242,9 +304,10 @@ inline bool engine::cancel_in(visit& v, task& t, time_point now) noexcept {
 inline void engine::discard_in(visit& v, task& t, time_point now) noexcept {
   leave_store(v, t);
   t.when = now;
-  t.slot->unhold(t);
+  each_part(t, [](task& part) { part.slot->unhold(part); });
   v.depart(t, event_kind::discarded, t.failed, t.last.fence);
   v.changed(*t.slot);
+  if (t.several) others_changed(v, t);
 }
 
 // ---- from outside: many tasks
@@ -272,18 +335,30 @@ std::size_t engine::cancel_each(shard& s, Each each) {
   if (!inside) return 0;
   const time_point now = settings_.observed ? time_->now() : time_point{};
   std::size_t cancelled = 0;
+  const auto cancel_one = [&](visit& v, task& t) {
+    if (t.place == place::running) {
+      t.cancelled = true;
+      ++cancelled;
+    } else if (cancel_in(v, t, now)) {
+      ++cancelled;
+    }
+  };
+  bool several;
   {
     visit v(*this, s);
-    each(s, [&](task& t) {
-      if (t.place == place::running) {
-        t.cancelled = true;
-        ++cancelled;
-      } else if (cancel_in(v, t, now)) {
-        ++cancelled;
-      }
-    });
+    several = any_several();
+    if (!several) each(s, [&](task& t) { cancel_one(v, t); });
   }
-  signal_running(s, [](const task& t) { return t.cancelled; });
+  if (several) {  // a key's tasks may have their first key in any shard
+    joint all(*this);
+    each(s, [&](task& t) { cancel_one(all.of(t.id), whole(t)); });
+  }
+  const auto is_cancelled = [](const task& t) { return t.cancelled; };
+  if (!several) {
+    signal_running(s, is_cancelled);
+  } else {
+    for (auto& any : shards_) signal_running(*any, is_cancelled);
+  }
   return cancelled;
 }
 
@@ -316,15 +391,30 @@ std::size_t engine::each_dead(shard& s, Which which, Do action) {
 
 inline std::size_t engine::release_all() noexcept {
   std::size_t released = 0;
-  for (auto& s : shards_) {
-    visit v(*this, *s);
-    s->slots.for_each([&](key_slot& slot) {
+  each_shard_jointly_if_needed([&](visit& v) {
+    v.here().slots.for_each([&](key_slot& slot) {
       if (!slot.release()) return;
       ++released;
       v.changed(slot);
     });
-  }
+  });
   return released;
+}
+
+// Visits one shard after the other, with all locks while there are tasks of several keys.
+template <class Do>
+void engine::each_shard_jointly_if_needed(Do action) noexcept {
+  for (std::uint32_t i = 0; i != shard_count; ++i) {
+    {
+      visit v(*this, shard_number(i));
+      if (!any_several()) {
+        action(v);
+        continue;
+      }
+    }
+    joint all(*this);
+    action(all.of(i));
+  }
 }
 
 // ---- lines that must come out of the ready queue because nothing needs their key any more
