@@ -228,6 +228,7 @@ inline void engine::revive(visit& v, task& t) noexcept {
   s.ids.back(t);
   if (t.several) {
     group_of(t).each([](task& part) { part.slot->rejoin(part); });
+    group_of(t).each([&](task& part) { stir(v.all(), *part.slot); });  // an ordered one that reserved is not first now
     t.retried = false;
     come_back_in_all(v, t);
   } else {

@@ -58,10 +58,18 @@ class joint {
     each_visit([](visit& v) { v.look_back(); });
     each_shard([](shard& s) TURNKEY_NO_ANALYSIS { s.mutex.unlock(); });
     together_.reset();
-    each_visit([](visit& v) {
+    // All that has happened is told before anything that it allows begins.
+    key_slot* lines = nullptr;
+    key_slot** to = &lines;
+    each_visit([&to](visit& v) {
+      if (v.lines_ != nullptr) to = v.lines_;
+    });
+    each_visit([to](visit& v) {
+      v.lines_ = to;
       v.follow();
       v.~visit();
     });
+    if (lines != nullptr) engine_.push(lines);
     engine_.drop();
   }
 

@@ -219,6 +219,7 @@ class visit {
     if (lines_ == nullptr) {
       engine_.push(ready_);
     } else {
+      last_ready_->ready_next = *lines_;
       *lines_ = ready_;
     }
   }
