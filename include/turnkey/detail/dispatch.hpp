@@ -370,17 +370,15 @@ inline bool engine::starts_several(shard& s, const worker& w) noexcept {
 inline void engine::turn(worker& w) noexcept {
   shard& s = w.line != nullptr ? shard_of_hash(w.line->hash()) : shard_of_id(w.ticket.pass->id);
   const time_point began = w.now;
-  task* t = nullptr;
-  bool jointly;
+  task* t;
   {
-    visit v(*this, s);
-    jointly = starts_several(s, w);
-    if (!jointly) [[likely]]
-      t = begin_turn(v, w);
-  }
-  if (jointly) [[unlikely]] {
-    joint all(*this);
-    t = begin_turn(all.of(w.line != nullptr ? w.line->hash() : w.ticket.pass->id), w);
+    wide_visit v(*this, s);
+    if (starts_several(s, w)) [[unlikely]]
+      v.widen(w.line != nullptr ? w.line->hash() : w.ticket.pass->id);
+    if (w.line != nullptr) w.line->queued = false;
+    t = start_next(*v, w);
+    if (w.line != nullptr) v->changed(*w.line);
+    if (t == nullptr) v->leave_lines_in(w.lines);
   }
   for (std::uint32_t started = 1; t != nullptr; ++started) {
     result done = run(w, *t);
@@ -389,39 +387,21 @@ inline void engine::turn(worker& w) noexcept {
       if (!done.clock_read) w.now = now_or(w.now);
       more = w.now - began < settings_.turn_time || !others_wait();
     }
-    visit v(*this, s);
-    if (!w.line->has_parts()) [[likely]] {
-      t = continue_turn(v, w, *t, done, more);
-      continue;
+    wide_visit v(*this, s);
+    if (w.line->has_parts()) [[unlikely]]
+      v.widen(w.line->hash());
+    if (done.deferred) [[unlikely]] {
+      w.left_behind = conclude(*v, *t, done, w.now);
+      more = more && !w.left_behind;
+    } else {
+      settle(*v, *t, done.outcome, done.reason, w.now);
     }
-    v.leave();
-    joint all(*this);
-    t = continue_turn(all.of(w.line->hash()), w, *t, done, more);
+    if (v.is_wide()) [[unlikely]]
+      v->changed(*w.line);  // what has ended may let a task of several keys go first
+    t = more ? start_next(*v, w) : nullptr;
+    v->changed(*w.line);
+    if (t == nullptr) v->leave_lines_in(w.lines);
   }
-}
-
-inline task* engine::begin_turn(visit& v, worker& w) noexcept {
-  if (w.line != nullptr) w.line->queued = false;
-  task* const t = start_next(v, w);
-  if (w.line != nullptr) v.changed(*w.line);
-  if (t == nullptr) v.leave_lines_in(w.lines);
-  return t;
-}
-
-// Settles the task that has run and starts the next of its line, in one visit.
-inline task* engine::continue_turn(visit& v, worker& w, task& t, result& done, bool more) noexcept {
-  if (done.deferred) [[unlikely]] {
-    w.left_behind = conclude(v, t, done, w.now);
-    more = more && !w.left_behind;
-  } else {
-    settle(v, t, done.outcome, done.reason, w.now);
-  }
-  if (more && v.is_joint()) [[unlikely]]
-    v.changed(*w.line);  // what has ended may let a task of several keys go first
-  task* const next = more ? start_next(v, w) : nullptr;
-  v.changed(*w.line);
-  if (next == nullptr) v.leave_lines_in(w.lines);
-  return next;
 }
 
 // Calls a callback, without any lock. Its callable is destroyed at once when it will not be needed again.
@@ -480,21 +460,19 @@ inline void engine::ring() noexcept {
     while (expire_next(*s, now)) {
     }
     for (bool more = true; more;) {
-      visit v(*this, *s);
+      wide_visit v(*this, *s);
       more = false;
-      bool jointly = false;
       for (int n = 0; !s->timers.empty() && s->timers.first()->when <= now; ++n) {
-        jointly = concerns_several(*s->timers.first());
-        if (n == 64 || jointly) {  // others want the lock too
+        const bool several = !v.is_wide() && concerns_several(*s->timers.first());
+        if (several && n == 0) v.widen(i);
+        if (n == 64 || (several && n != 0)) {  // others want the lock too
           more = true;
           break;
         }
-        wake_first(v);
-      }
-      if (jointly) {
-        v.leave();
-        joint all(*this);
-        if (!s->timers.empty() && s->timers.first()->when <= now) wake_first(all.of(i));
+        if (s->timers.empty() || s->timers.first()->when > now) continue;  // it was widened
+        task& t = *s->timers.first();
+        wake_up(*v, t);
+        v->changed(*t.slot);
       }
       if (more) continue;
       if (!s->timers.empty()) by(s->timers.first()->when);

@@ -258,8 +258,6 @@ class engine : private wakeable {
     bool clock_read = false;  // worker::now is the time of its end
   };
   void turn(worker& w) noexcept;
-  [[nodiscard]] task* begin_turn(visit& v, worker& w) noexcept;
-  [[nodiscard]] task* continue_turn(visit& v, worker& w, task& t, result& done, bool more) noexcept;
   [[nodiscard]] static bool starts_several(shard& s, const worker& w) noexcept;
   [[nodiscard]] result run(worker& w, task& t) noexcept;
   [[nodiscard]] bool seat(worker& w) noexcept TURNKEY_REQUIRES(gate_);
@@ -285,11 +283,9 @@ class engine : private wakeable {
   [[nodiscard]] bool expire_next(shard& s, time_point now) noexcept;
   void rest(visit& v, task& t, time_point due) noexcept;
   void wake_up(visit& v, task& t) noexcept;
-  void wake_first(visit& v) noexcept;
   void finish(visit& v, task& t, event_kind kind, const moment& end) noexcept;
   void revive(visit& v, task& t) noexcept;
   void leave_store(visit& v, task& t) noexcept;
-  void evict(visit& v, task& t) noexcept;
   void consider(joint& all, group& g) noexcept;
   void set_reserving(joint& all, group& g, bool reserving) noexcept;
   void set_granted(joint& all, group& g) noexcept;
@@ -299,7 +295,7 @@ class engine : private wakeable {
   void come_back_in_all(visit& v, task& t) noexcept;
   void come_back_behind_in_all(visit& v, task& t) noexcept;
   void rest_in_all(visit& v, task& t) noexcept;
-  void finish_in_all(visit& v, task& t, event_kind kind, const moment& end) noexcept;
+  void finish_in_all(visit& v, task& t) noexcept;
   void quit_all(visit& v, task& t) noexcept;
   void others_changed(visit& v, task& t) noexcept;
   void rise_over_all(task& t) noexcept;

@@ -436,7 +436,7 @@ class key_slot {
   task* holders_ = nullptr;  // by id; dead ones in the store, and redriven ones that have not succeeded yet
   task_heap<by_place> reservers_;
   task_list<&task::line> idlers_;
-  std::uint64_t seen_hold_ = nobody;
+  std::uint64_t seen_hold_ = 0;
   bool seen_paused_ = false;
   line exclusive_;
   line parallel_;

@@ -186,15 +186,14 @@ class keyed_engine final : public engine {
   template <class Do>
   bool with_slot(const Key& key, Do action) {
     const std::uint64_t hash = hash_of(key);
-    {
-      visit v(*this, this->shard_of_hash(hash));
-      key_slot* const slot = find(v.here(), hash, key);
-      if (slot == nullptr) return false;
-      if (!slot->has_parts()) return action(v, *slot);
+    shard& s = this->shard_of_hash(hash);
+    wide_visit v(*this, s);
+    key_slot* slot = find(s, hash, key);
+    if (slot != nullptr && slot->has_parts()) {
+      v.widen(hash);
+      slot = find(s, hash, key);
     }
-    joint all(*this);
-    key_slot* const slot = find(this->shard_of_hash(hash), hash, key);
-    return slot != nullptr && action(all.of(hash), *slot);
+    return slot != nullptr && action(*v, *slot);
   }
 
   static bool pause_slot(visit& v, key_slot& slot) noexcept {

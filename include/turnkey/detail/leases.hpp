@@ -59,19 +59,17 @@ inline bool engine::complete(task_id id, std::uint64_t serial, const outcome& sa
   if (!inside) return false;
   const time_point now = time_->now();
   key_slot* lines = nullptr;
-  bool jointly = false;
-  task* t;
-  const auto settle_in = [&](visit& v) {
-    key_slot& slot = *t->slot;
-    settle(v, *t, said, reason, now);
-    v.changed(slot);
-    v.leave_lines_in(lines);
-  };
   {
-    visit v(*this, shard_of_id(static_cast<std::uint64_t>(id)));
-    t = attempt_in(v.here(), id, serial);
+    const auto number = static_cast<std::uint64_t>(id);
+    shard& s = shard_of_id(number);
+    wide_visit v(*this, s);
+    task* t = attempt_in(s, id, serial);
+    if (t != nullptr && concerns_several(*t)) {
+      v.widen(number);
+      t = attempt_in(s, id, serial);
+    }
     if (t == nullptr) {
-      if (reason != failure_reason::abandoned) ++v.here().counts.late_results;
+      if (reason != failure_reason::abandoned) ++s.counts.late_results;
       return false;
     }
     if (!t->progress.returned) {  // the worker will settle it
@@ -82,18 +80,10 @@ inline bool engine::complete(task_id id, std::uint64_t serial, const outcome& sa
       t->reason = reason;
       return true;
     }
-    jointly = concerns_several(*t);
-    if (!jointly) settle_in(v);
-  }
-  if (jointly) {
-    joint all(*this);
-    visit& v = all.of(static_cast<std::uint64_t>(id));
-    t = attempt_in(v.here(), id, serial);  // unless its lease was lost meanwhile
-    if (t == nullptr) {
-      if (reason != failure_reason::abandoned) ++v.here().counts.late_results;
-      return false;
-    }
-    settle_in(v);
+    key_slot& slot = *t->slot;
+    settle(*v, *t, said, reason, now);
+    v->changed(slot);
+    v->leave_lines_in(lines);
   }
   push(lines, 1);
   return true;
@@ -108,42 +98,28 @@ inline void engine::lose(visit& v, task& t, time_point now) noexcept {
 // The next lease of a shard whose time has run out; false when there is none.
 inline bool engine::expire_next(shard& s, time_point now) noexcept {
   key_slot* lines = nullptr;
-  bool lost = false;
-  const auto next = [&]() -> task* {
-    task* const t = s.leases.first();
-    return t != nullptr && extra_of(*t).expires <= now ? t : nullptr;
-  };
-  const auto expire = [&](visit& v, task& t) {
-    s.leases.remove(t);
-    t.progress.watched = false;
-    t.progress.overdue = true;
-    ++s.counts.leases_expired;
-    if (!t.signalled) v.signal(t.run.stop);
-    t.signalled = true;
-    v.say(event_kind::lease_expired, t, {t.failed + 1, t.run.fence, now});
-    lost = t.progress.returned && settings_.lease_expiry == lease_expiry::release;
-    if (!lost) return;
-    key_slot& slot = *t.slot;
-    lose(v, t, now);
-    v.changed(slot);
-    v.leave_lines_in(lines);
-  };
-  std::uint64_t jointly = 0;
   {
-    visit v(*this, s);
-    task* const t = next();
-    if (t == nullptr) return false;
-    if (concerns_several(*t)) {
-      jointly = t->id;
-    } else {
-      expire(v, *t);
+    wide_visit v(*this, s);
+    task* t = s.leases.first();
+    if (t != nullptr && concerns_several(*t)) {
+      v.widen(t->id);
+      t = s.leases.first();
     }
+    if (t == nullptr || extra_of(*t).expires > now) return false;
+    s.leases.remove(*t);
+    t->progress.watched = false;
+    t->progress.overdue = true;
+    ++s.counts.leases_expired;
+    if (!t->signalled) v->signal(t->run.stop);
+    t->signalled = true;
+    v->say(event_kind::lease_expired, *t, {t->failed + 1, t->run.fence, now});
+    if (!t->progress.returned || settings_.lease_expiry == lease_expiry::report) return true;
+    key_slot& slot = *t->slot;
+    lose(*v, *t, now);
+    v->changed(slot);
+    v->leave_lines_in(lines);
   }
-  if (jointly != 0) {
-    joint all(*this);
-    if (task* const t = next()) expire(all.of(jointly), *t);
-  }
-  if (lost) push(lines, 1);
+  push(lines, 1);
   return true;
 }
 

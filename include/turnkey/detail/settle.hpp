@@ -89,36 +89,28 @@ inline void engine::wake_up(visit& v, task& t) noexcept {
   }
 }
 
-// The one that is due first does, with what follows from it.
-inline void engine::wake_first(visit& v) noexcept {
-  task& t = *v.here().timers.first();
-  wake_up(v, t);
-  v.changed(*t.slot);
-}
-
 // An unfinished task ends, and holds no longer.
 inline void engine::finish(visit& v, task& t, event_kind kind, const moment& end) noexcept {
   key_slot& slot = *t.slot;
-  if (t.several) [[unlikely]]
-    return finish_in_all(v, t, kind, end);
-  slot.finish(t);
-  slot.unhold(t);
+  if (t.several) [[unlikely]] {
+    finish_in_all(v, t);
+  } else {
+    slot.finish(t);
+    slot.unhold(t);
+  }
   v.finished_one();
   t.when = end.time;
-  if (!t.spent || settings_.observed) {
+  if (!t.spent || settings_.observed || t.several) {
     v.depart(t, kind, end.attempt, end.fence);
   } else {
     v.vanish(t);
   }
 }
 
-// The same for one of several keys. Its parts let go of their keys later, in dissolve().
-inline void engine::finish_in_all(visit& v, task& t, event_kind kind, const moment& end) noexcept {
+// The same in the lines of one of several keys. Its parts let go of their keys later, in dissolve().
+inline void engine::finish_in_all(visit& v, task& t) noexcept {
   quit_all(v, t);
   group_of(t).each([](task& part) { part.slot->unhold(part); });
-  v.finished_one();
-  t.when = end.time;
-  v.depart(t, kind, end.attempt, end.fence);
   others_changed(v, t);
 }
 
@@ -171,27 +163,17 @@ inline void engine::evict() noexcept {
       death = s->dead.first()->last.number;
     }
     if (oldest == nullptr) return;
-    const auto gone_or = [&](auto does) {
-      if (!oldest->dead.empty() && oldest->dead.first()->last.number == death) does(*oldest->dead.first());
-    };
-    bool several = false;
-    {
-      visit v(*this, *oldest);
-      gone_or([&](task& t) { t.several ? void(several = true) : evict(v, t); });
-    }
-    if (!several) continue;
-    joint all(*this);
-    gone_or([&](task& t) { evict(all.of(t.id), t); });
+    wide_visit v(*this, *oldest);
+    if (any_several()) v.widen(oldest->dead.empty() ? 0 : oldest->dead.first()->id);
+    if (oldest->dead.empty() || oldest->dead.first()->last.number != death) continue;
+    task& t = *oldest->dead.first();
+    leave_store(*v, t);
+    ++oldest->counts.dead_evicted;
+    each_part(t, [](task& part) { part.slot->keep_hold_of(part); });
+    v->depart(t, event_kind::evicted, t.failed, t.last.fence);
+    v->changed(*t.slot);
+    if (t.several) others_changed(*v, t);
   }
-}
-
-inline void engine::evict(visit& v, task& t) noexcept {
-  leave_store(v, t);
-  ++v.here().counts.dead_evicted;
-  each_part(t, [](task& part) { part.slot->keep_hold_of(part); });
-  v.depart(t, event_kind::evicted, t.failed, t.last.fence);
-  v.changed(*t.slot);
-  if (t.several) others_changed(v, t);
 }
 
 // What an observer hears of a task that leaves.
@@ -267,16 +249,14 @@ bool engine::with_task(task_id id, Do action) noexcept {
   if (!inside) return false;
   const time_point now = settings_.observed ? time_->now() : time_point{};
   const auto number = static_cast<std::uint64_t>(id);
-  {
-    visit v(*this, shard_of_id(number));
-    task* const t = v.here().ids.find(number);
-    if (t == nullptr) return false;
-    if (!concerns_several(*t)) return action(v, *t, now);
+  shard& s = shard_of_id(number);
+  wide_visit v(*this, s);
+  task* t = s.ids.find(number);
+  if (t != nullptr && concerns_several(*t)) [[unlikely]] {
+    v.widen(number);
+    t = s.ids.find(number);
   }
-  joint all(*this);
-  visit& v = all.of(number);
-  task* const t = v.here().ids.find(number);
-  return t != nullptr && action(v, *t, now);
+  return t != nullptr && action(*v, *t, now);
 }
 
 // Rule 6.5; true when the task was unfinished. The running ones are signalled when the lock is gone.
@@ -336,29 +316,26 @@ std::size_t engine::cancel_each(shard& s, Each each) {
   if (!inside) return 0;
   const time_point now = settings_.observed ? time_->now() : time_point{};
   std::size_t cancelled = 0;
-  const auto cancel_one = [&](visit& v, task& t) {
-    if (t.place == place::running) {
-      t.cancelled = true;
-      ++cancelled;
-    } else if (cancel_in(v, t, now)) {
-      ++cancelled;
-    }
-  };
   bool several;
   {
-    visit v(*this, s);
+    wide_visit v(*this, s);
     several = any_several();
-    if (!several) each(s, [&](task& t) { cancel_one(v, t); });
-  }
-  if (several) {  // a key's tasks may have their first key in any shard
-    joint all(*this);
-    each(s, [&](task& t) { cancel_one(all.of(t.id), whole(t)); });
+    if (several) v.widen(0);
+    each(s, [&](task& part) {
+      task& t = whole(part);
+      if (t.place == place::running) {
+        t.cancelled = true;
+        ++cancelled;
+      } else if (cancel_in(several ? v.all().of(t.id) : *v, t, now)) {
+        ++cancelled;
+      }
+    });
   }
   const auto is_cancelled = [](const task& t) { return t.cancelled; };
-  if (!several) {
-    signal_running(s, is_cancelled);
-  } else {
+  if (several) {  // the first key of a task may be in any shard
     for (auto& any : shards_) signal_running(*any, is_cancelled);
+  } else {
+    signal_running(s, is_cancelled);
   }
   return cancelled;
 }
@@ -406,15 +383,9 @@ inline std::size_t engine::release_all() noexcept {
 template <class Do>
 void engine::each_shard_jointly_if_needed(Do action) noexcept {
   for (std::uint32_t i = 0; i != shard_count; ++i) {
-    {
-      visit v(*this, shard_number(i));
-      if (!any_several()) {
-        action(v);
-        continue;
-      }
-    }
-    joint all(*this);
-    action(all.of(i));
+    wide_visit v(*this, shard_number(i));
+    if (any_several()) v.widen(i);
+    action(*v);
   }
 }
 

@@ -30,16 +30,22 @@ class joint {
  public:
   static constexpr std::uint32_t everywhere = ~std::uint32_t{0};
 
-  // `shards` has a bit for each shard.
-  explicit joint(engine& engine, std::uint32_t shards = everywhere) noexcept TURNKEY_NO_ANALYSIS : engine_(engine),
-                                                                                                   shards_(shards) {
-    each_shard([](shard& s) TURNKEY_NO_ANALYSIS { s.mutex.lock(); });
+  // `shards` has a bit for each shard; with none, begin() comes later, or never.
+  explicit joint(engine& engine, std::uint32_t shards = everywhere) noexcept : engine_(engine) {
+    if (shards != 0) begin(shards);
   }
   ~joint() {
-    if (!left_) leave();
+    if (begun()) leave();
   }
   joint(const joint&) = delete;
   joint& operator=(const joint&) = delete;
+
+  void begin(std::uint32_t shards = everywhere) noexcept TURNKEY_NO_ANALYSIS {
+    shards_ = shards;
+    together_.emplace();
+    each_shard([](shard& s) TURNKEY_NO_ANALYSIS { s.mutex.lock(); });
+  }
+  [[nodiscard]] bool begun() const noexcept { return shards_ != 0; }
 
   // The visit to the shard of a key's hash, or of an id: each has its shard's number in the lowest bits.
   [[nodiscard]] visit& of(std::uint64_t hash_or_id) noexcept {
@@ -53,10 +59,10 @@ class joint {
 
   // Lets go of the locks and does what follows. Nothing may be asked of the visits afterwards.
   void leave() noexcept TURNKEY_NO_ANALYSIS {
-    left_ = true;
     engine_.keep();  // the user's code may destroy the scheduler
     each_visit([](visit& v) { v.look_back(); });
     each_shard([](shard& s) TURNKEY_NO_ANALYSIS { s.mutex.unlock(); });
+    shards_ = 0;
     together_.reset();
     // All that has happened is told before anything that it allows begins.
     key_slot* lines = nullptr;
@@ -86,11 +92,32 @@ class joint {
   }
 
   engine& engine_;
-  const std::uint32_t shards_;
-  std::optional<holds_several> together_{std::in_place};
+  std::uint32_t shards_ = 0;  // whose locks are held
   std::uint32_t visited_ = 0;
-  bool left_ = false;
+  std::optional<holds_several> together_;
   alignas(visit) std::byte visits_[engine::shard_count * sizeof(visit)];
+};
+
+// A visit to one shard that becomes one to all, where that turns out to be needed before anything is done in it.
+class wide_visit {
+ public:
+  wide_visit(engine& engine, shard& shard) noexcept : all_(engine, 0), here_(engine, shard) {}
+
+  // What was found before must be looked for again.
+  void widen(std::uint64_t hash_or_id) noexcept {
+    here_.leave();
+    all_.begin();
+    visit_ = &all_.of(hash_or_id);
+  }
+  [[nodiscard]] bool is_wide() const noexcept { return visit_ != &here_; }
+  [[nodiscard]] visit& operator*() noexcept { return *visit_; }
+  [[nodiscard]] visit* operator->() noexcept { return visit_; }
+  [[nodiscard]] joint& all() noexcept { return all_; }
+
+ private:
+  joint all_;
+  visit here_;
+  visit* visit_ = &here_;
 };
 
 // ---- who reserves, and who may start

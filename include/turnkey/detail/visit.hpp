@@ -37,9 +37,6 @@ class visit {
   void changed(key_slot& slot) noexcept {
     if (all_ != nullptr) [[unlikely]]
       engine_.stir(*all_, slot);
-    recount(slot);
-  }
-  void recount(key_slot& slot) noexcept {
     const std::uint32_t ready = slot.ready();
     if (ready != slot.counted_ready) {
       shard_.counts.ready += ready;
@@ -56,6 +53,12 @@ class visit {
       shard_.counts.held_keys += held ? 1 : -std::uint64_t{1};
     }
     if (!in_use && slot.dead == 0 && slot.has_key) let_go(slot);
+  }
+  // The same after a change that means nothing for other tasks of several keys.
+  void recount(key_slot& slot) noexcept {
+    joint* const all = std::exchange(all_, nullptr);
+    changed(slot);
+    all_ = all;
   }
 
   // `t`, a finished task, is told of and destroyed once the lock is gone.
@@ -348,8 +351,6 @@ class visit {
     for (std::size_t i = 0; i != said_; ++i) engine_.publish(said(i));
     for (task* t = leaving_.first(); t != nullptr; t = leaving_.after(*t)) destroy_contents(*t);
     engine_.leave(me);
-    for (task* t = leaving_.first(); t != nullptr; t = leaving_.after(*t))
-      if (t->several && t->place != place::withdrawn) engine_.dissolve(*t);
 
     task_list<&task::peers> taken;  // an observer took its record: this visit is an owner beside it
     shard_.mutex.lock();
@@ -378,9 +379,11 @@ class visit {
     }
   }
 
-  static void destroy_contents(task& t) noexcept {
+  void destroy_contents(task& t) noexcept {
     if (t.place == place::withdrawn) return;  // an observer took its record
     engine::spend(t);
+    if (t.several) [[unlikely]]
+      engine_.dissolve(t);
     t.error = nullptr;
   }
 
