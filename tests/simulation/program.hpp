@@ -294,7 +294,7 @@ class program {
     if (more % 8 == 6) wishes.retry = turnkey::retry_policy{.max_attempts = 4, .initial_delay = 0ms, .jitter = 0};
     const auto run = [this](turnkey::attempt& a) { return callback(a); };
     if (more % 4 == 3) {
-      static_cast<void>(now().submit(some_keys(), wishes, run));
+      static_cast<void>(now().submit_several(some_keys(), wishes, run));
     } else {
       static_cast<void>(now().submit(k, wishes, run));
     }

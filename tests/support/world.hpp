@@ -68,7 +68,8 @@ class world {
     return result;
   }
   // 7.7
-  turnkey::submit_result submit(const turnkey::keys<int>& list, const turnkey::task_options& wishes, script callback) {
+  turnkey::submit_result submit_several(const turnkey::keys<int>& list, const turnkey::task_options& wishes,
+                                        script callback) {
     auto home = std::make_shared<world*>(this);
     modelled_task arrival;
     set_keys(arrival, {list.begin(), list.end()});
@@ -79,8 +80,8 @@ class world {
     answered(result.reason(), refusals);
     return result;
   }
-  turnkey::task_id submit(const turnkey::keys<int>& list, turnkey::policy p, script callback = succeeds()) {
-    return submit(list, {.policy = p}, std::move(callback)).value();
+  turnkey::task_id submit_several(const turnkey::keys<int>& list, turnkey::policy p, script callback = succeeds()) {
+    return submit_several(list, {.policy = p}, std::move(callback)).value();
   }
   turnkey::task_id submit(const key& k, turnkey::policy p, script callback = succeeds()) {
     return submit(k, {.policy = p}, std::move(callback)).value();
