@@ -609,7 +609,7 @@ TEST_CASE("5.1, 7.7 an evicted task of several keys that nobody takes is destroy
 
 // ---- leases that outlive the callback
 
-TEST_CASE("7.1, 7.7 a deferred attempt keeps all leases until its completion is settled") {
+TEST_CASE("7.7 a deferred attempt keeps all leases until its completion is settled") {
   stage on({.default_policy = policy::exclusive});
   turnkey::completion later;
   on.tasks.submit(keys{"a", "b"}, [&](attempt& a) { later = a.defer(); });
@@ -624,7 +624,7 @@ TEST_CASE("7.1, 7.7 a deferred attempt keeps all leases until its completion is 
   CHECK(on.tasks.stats().late_results == 1);
 }
 
-TEST_CASE("7.2, 7.7 a lease that is lost is lost for all keys") {
+TEST_CASE("7.7 a lease that is lost is lost for all keys") {
   stage on({.default_policy = policy::exclusive, .lease_time = 1s, .lease_expiry = turnkey::lease_expiry::release});
   turnkey::completion later;
   on.tasks.submit(keys{"a", "b"}, [&](attempt& a) { later = a.defer(); });
@@ -639,7 +639,7 @@ TEST_CASE("7.2, 7.7 a lease that is lost is lost for all keys") {
   CHECK(!later.succeed());
 }
 
-TEST_CASE("7.3, 7.7 its fence is larger than all earlier and smaller than all later ones of each of its keys") {
+TEST_CASE("7.7 its fence is larger than all earlier and smaller than all later ones of each of its keys") {
   std::map<std::string, std::vector<std::uint64_t>> fences;
   stage on({.default_policy = policy::exclusive});
   const auto note = [&](std::vector<std::string> of) {
