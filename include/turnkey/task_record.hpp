@@ -3,6 +3,7 @@
 #pragma once
 
 #include <turnkey/detail/ending.hpp>
+#include <turnkey/detail/group.hpp>
 #include <turnkey/detail/keyed_slot.hpp>
 #include <turnkey/inspect.hpp>
 #include <turnkey/outcome.hpp>
@@ -12,6 +13,7 @@
 #include <new>
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace turnkey::inline v1 {
 
@@ -40,6 +42,14 @@ class task_record {
 
   [[nodiscard]] task_id id() const noexcept { return task_id{task_->id}; }
   [[nodiscard]] const Key* key() const noexcept { return detail::key_of<Key>(*task_->slot); }  // null: none
+  // All of them, those of a task of several keys too; the first is *key().
+  //   Throws   std::bad_alloc; what copying a key throws.
+  [[nodiscard]] std::vector<Key> keys() const {
+    std::vector<Key> all;
+    if (key() == nullptr) return all;
+    detail::each_part(*task_, [&all](const detail::task& part) { all.push_back(*detail::key_of<Key>(*part.slot)); });
+    return all;
+  }
   [[nodiscard]] turnkey::policy policy() const noexcept { return task_->policy; }
   [[nodiscard]] task_state state() const noexcept { return task_->left_as; }  // when it left
   [[nodiscard]] std::uint32_t attempts() const noexcept {                     // that began

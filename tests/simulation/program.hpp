@@ -292,7 +292,22 @@ class program {
                                            .jitter = 0,
                                            .max_postpones = static_cast<std::uint32_t>(more / 32 % 2)};
     if (more % 8 == 6) wishes.retry = turnkey::retry_policy{.max_attempts = 4, .initial_delay = 0ms, .jitter = 0};
-    static_cast<void>(now().submit(k, wishes, [this](turnkey::attempt& a) { return callback(a); }));
+    const auto run = [this](turnkey::attempt& a) { return callback(a); };
+    if (more % 4 == 3) {
+      static_cast<void>(now().submit_several(some_keys(), wishes, run));
+    } else {
+      static_cast<void>(now().submit(k, wishes, run));
+    }
+  }
+
+  // A set of the four keys, from one of them on, and maybe the first once more.
+  [[nodiscard]] turnkey::keys<int> some_keys() {
+    const std::size_t b = byte();
+    std::vector<int> list;
+    for (std::size_t i = 0; i != 4; ++i)
+      if (const std::size_t k = (b / 16 + i) % 4; (b >> k & 1) != 0) list.push_back(static_cast<int>(k));
+    if (b >= 192 && !list.empty()) list.push_back(list.front());
+    return turnkey::keys<int>(list);
   }
 
   void run_permit(std::size_t index) {
@@ -340,15 +355,18 @@ class program {
   }
 
   // A wake looks at the shards one after the other; under an executor that runs inline, a key whose retry is due may
-  // be looked at last. So it must not run inline when several keys come back, and what runs inline must not move the
-  // clock again.
+  // be looked at last. So it must not run inline when several keys come back, nor several tasks while one of several
+  // keys is there, and what runs inline must not move the clock again.
   void jump(turnkey::duration by) {
     world& w = now();
     if (std::exchange(moving_, true)) return;
     std::vector<key> due;
-    for (const auto& t : w.judge.tasks())
+    const auto& tasks = w.judge.tasks();
+    const bool several =
+        std::any_of(tasks.begin(), tasks.end(), [](const auto& t) { return t.several() && model::unfinished(t); });
+    for (const auto& t : tasks)
       if (t.state == task_state::delayed && t.due <= w.time.now() + by &&
-          std::find(due.begin(), due.end(), t.key) == due.end())
+          (several || std::find(due.begin(), due.end(), t.key) == due.end()))
         due.push_back(t.key);
     if (due.size() > 1) {
       without_inline([&] { w.time.jump(by); });
@@ -376,7 +394,8 @@ class program {
     const auto busy = now().scheduler()->busiest_keys(n);
     std::map<int, std::vector<const modelled_task*>> lines;
     for (const auto& t : now().judge.tasks())
-      if (t.key && model::unfinished(t)) lines[*t.key].push_back(&t);
+      if (t.key && model::unfinished(t))
+        for (const auto& k : t.keys()) lines[*k].push_back(&t);
     std::vector<std::pair<std::size_t, turnkey::time_point>> depths;  // how the rule sorts them
     for (const auto& [k, line] : lines) {
       const auto oldest =
@@ -396,7 +415,7 @@ class program {
       same = head != nullptr && busy[i].depth == depth && line.size() == depth &&
              busy[i].oldest_age == now().time.now() - oldest && busy[i].head == head->id &&
              busy[i].head_state == now().judge.state_of(*head, now().time.now()) &&
-             busy[i].paused == now().judge.control.paused(busy[i].key) && busy[i].held == now().judge.held(head->key);
+             busy[i].paused == now().judge.control.paused(busy[i].key) && busy[i].held == now().judge.held(busy[i].key);
     }
     now().check(same, "9.3: busiest_keys()");
   }

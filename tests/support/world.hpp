@@ -59,13 +59,29 @@ class world {
 
   turnkey::submit_result submit(const key& k, const turnkey::task_options& wishes, script callback) {
     auto home = std::make_shared<world*>(this);
-    const auto refusals = judge.refusals(k, wishes, depth > 0);
-    judge.expect_arrival(k, wishes, home);
+    const auto refusals = judge.refusals({.key = k}, wishes, depth > 0);
+    judge.expect_arrival({.key = k}, wishes, home);
     told what{std::move(home), std::move(callback)};
     const auto result =
         k ? scheduler_->try_submit(*k, wishes, std::move(what)) : scheduler_->try_submit(wishes, std::move(what));
     answered(result.reason(), refusals);
     return result;
+  }
+  // 7.7
+  turnkey::submit_result submit_several(const turnkey::keys<int>& list, const turnkey::task_options& wishes,
+                                        script callback) {
+    auto home = std::make_shared<world*>(this);
+    modelled_task arrival;
+    set_keys(arrival, {list.begin(), list.end()});
+    const auto refusals =
+        list.empty() ? std::vector{reject_reason::needs_key} : judge.refusals(arrival, wishes, depth > 0);
+    judge.expect_arrival(std::move(arrival), wishes, home);
+    const auto result = scheduler_->try_submit(list, wishes, told{std::move(home), std::move(callback)});
+    answered(result.reason(), refusals);
+    return result;
+  }
+  turnkey::task_id submit_several(const turnkey::keys<int>& list, turnkey::policy p, script callback = succeeds()) {
+    return submit_several(list, {.policy = p}, std::move(callback)).value();
   }
   turnkey::task_id submit(const key& k, turnkey::policy p, script callback = succeeds()) {
     return submit(k, {.policy = p}, std::move(callback)).value();
@@ -80,10 +96,16 @@ class world {
     const modelled_task* const old = from.judge.find(record.id());
     const auto home = old->home;
     const key k = record.key() != nullptr ? key(*record.key()) : key();
+    modelled_task arrival{.key = k, .more_keys = old->more_keys};
+    const std::vector<int> keys = record.keys();
+    modelled_task named;
+    set_keys(named, keys);
+    check(named.key == old->key && named.more_keys == old->more_keys && keys.size() == old->keys().size() - !k,
+          "10.3: a record has the keys of its task");
     const turnkey::task_options wishes{.policy = k ? std::optional(record.policy()) : std::nullopt,
                                        .retry = old->own_retry};
-    const auto refusals = judge.refusals(k, wishes, depth > 0);
-    judge.expect_arrival(k, wishes, home);
+    const auto refusals = judge.refusals(arrival, wishes, depth > 0);
+    judge.expect_arrival(std::move(arrival), wishes, home);
     *home = this;
     std::optional<turnkey::reject_reason> reason;
     try {
@@ -100,7 +122,7 @@ class world {
     return same(scheduler_->cancel(id), expected, "cancel(id)");
   }
   std::size_t cancel(int k) {
-    const auto expected = judge.expect_cancel([k](const auto& t) { return t.key == k; });
+    const auto expected = judge.expect_cancel([k](const auto& t) { return t.names(k); });
     return same(scheduler_->cancel(k), expected, "cancel(key)");
   }
   std::size_t cancel_all() {
@@ -112,7 +134,7 @@ class world {
     return same(scheduler_->redrive(id), expected, "redrive(id)");
   }
   std::size_t redrive(int k) {
-    const auto expected = judge.expect_dead([k](const auto& t) { return t.key == k; }, event_kind::redriven);
+    const auto expected = judge.expect_dead([k](const auto& t) { return t.names(k); }, event_kind::redriven);
     return same(scheduler_->redrive(k), expected, "redrive(key)");
   }
   std::size_t redrive_all() {
@@ -124,7 +146,7 @@ class world {
     return same(scheduler_->discard(id), expected, "discard(id)");
   }
   std::size_t discard(int k) {
-    const auto expected = judge.expect_dead([k](const auto& t) { return t.key == k; }, event_kind::discarded);
+    const auto expected = judge.expect_dead([k](const auto& t) { return t.names(k); }, event_kind::discarded);
     return same(scheduler_->discard(k), expected, "discard(key)");
   }
   std::size_t discard_all() {
@@ -132,11 +154,11 @@ class world {
     return same(scheduler_->discard_all(), expected, "discard_all()");
   }
   bool release(int k) {
-    const bool expected = judge.release([k](const auto& t) { return t.key == k; }) != 0;
+    const bool expected = judge.release([k](int each) { return each == k; }) != 0;
     return same(scheduler_->release(k), expected, "release(key)");
   }
   std::size_t release_all() {
-    const auto expected = judge.release([](const auto&) { return true; });
+    const auto expected = judge.release([](int) { return true; });
     return same(scheduler_->release_all(), expected, "release_all()");
   }
 

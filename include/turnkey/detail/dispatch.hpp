@@ -329,8 +329,14 @@ inline task* engine::start_next(visit& v, worker& w) noexcept {
     t = passing(s, w);
   }
   if (t == nullptr) return nullptr;
-  w.line->start(*t);
-  std::construct_at(&t->run, run_state{t->policy != policy::parallel ? s.next_fence++ : 0, ++s.counts.started});
+  std::uint64_t fence = 0;
+  if (t->several) [[unlikely]] {
+    fence = start_in_all(v, *t);
+  } else {
+    w.line->start(*t);
+    if (t->policy != policy::parallel) fence = s.next_fence++;
+  }
+  std::construct_at(&t->run, run_state{fence, ++s.counts.started});
   t->progress = {};
   ++s.counts.running;
   ++w.starts;
@@ -346,9 +352,17 @@ inline task* engine::start_next(visit& v, worker& w) noexcept {
 // The task that the worker's ticket names, if only the pause of everything keeps it.
 inline task* engine::passing(shard& s, worker& w) noexcept {
   task* const t = s.ids.find(w.ticket.pass->id);
-  if (t == nullptr || t->place != place::in_line || !t->slot->is_ready(*t)) return nullptr;
+  if (t == nullptr || key_slot::state_of(*t) != task_state::ready) return nullptr;
   w.line = t->slot;
   return t;
+}
+
+// Whether what starts next in the worker's line, or passes the pause, has several keys: that needs all locks.
+inline bool engine::starts_several(shard& s, const worker& w) noexcept {
+  if (w.line != nullptr) [[likely]]
+    return w.line->granted() != nullptr;
+  const task* const t = s.ids.find(w.ticket.pass->id);
+  return t != nullptr && t->several;
 }
 
 // Runs up to turn_budget tasks of the worker's line; fewer when turn_time is used up and others wait. The clock is
@@ -358,11 +372,13 @@ inline void engine::turn(worker& w) noexcept {
   const time_point began = w.now;
   task* t;
   {
-    visit v(*this, s);
+    wide_visit v(*this, s);
+    if (starts_several(s, w)) [[unlikely]]
+      v.widen(w.line != nullptr ? w.line->hash() : w.ticket.pass->id);
     if (w.line != nullptr) w.line->queued = false;
-    t = start_next(v, w);
-    if (w.line != nullptr) v.changed(*w.line);
-    if (t == nullptr) v.leave_lines_in(w.lines);
+    t = start_next(*v, w);
+    if (w.line != nullptr) v->changed(*w.line);
+    if (t == nullptr) v->leave_lines_in(w.lines);
   }
   for (std::uint32_t started = 1; t != nullptr; ++started) {
     result done = run(w, *t);
@@ -371,16 +387,20 @@ inline void engine::turn(worker& w) noexcept {
       if (!done.clock_read) w.now = now_or(w.now);
       more = w.now - began < settings_.turn_time || !others_wait();
     }
-    visit v(*this, s);
+    wide_visit v(*this, s);
+    if (w.line->has_parts()) [[unlikely]]
+      v.widen(w.line->hash());
     if (done.deferred) [[unlikely]] {
-      w.left_behind = conclude(v, *t, done, w.now);
+      w.left_behind = conclude(*v, *t, done, w.now);
       more = more && !w.left_behind;
     } else {
-      settle(v, *t, done.outcome, done.reason, w.now);
+      settle(*v, *t, done.outcome, done.reason, w.now);
     }
-    t = more ? start_next(v, w) : nullptr;
-    v.changed(*w.line);
-    if (t == nullptr) v.leave_lines_in(w.lines);
+    if (v.is_wide()) [[unlikely]]
+      v->changed(*w.line);  // what has ended may let a task of several keys go first
+    t = more ? start_next(*v, w) : nullptr;
+    v->changed(*w.line);
+    if (t == nullptr) v->leave_lines_in(w.lines);
   }
 }
 
@@ -435,20 +455,24 @@ inline void engine::ring() noexcept {
   const auto by = [&next](time_point time) {
     if (!next || time < *next) next = time;
   };
-  for (auto& s : shards_) {
+  for (std::uint32_t i = 0; i != shard_count; ++i) {
+    const auto& s = shards_[i];
     while (expire_next(*s, now)) {
     }
     for (bool more = true; more;) {
-      visit v(*this, *s);
+      wide_visit v(*this, *s);
       more = false;
       for (int n = 0; !s->timers.empty() && s->timers.first()->when <= now; ++n) {
-        if (n == 64) {  // others want the lock too
+        const bool several = !v.is_wide() && concerns_several(*s->timers.first());
+        if (several && n == 0) v.widen(i);
+        if (n == 64 || (several && n != 0)) {  // others want the lock too
           more = true;
           break;
         }
+        if (s->timers.empty() || s->timers.first()->when > now) continue;  // it was widened
         task& t = *s->timers.first();
-        wake_up(v, t);
-        v.changed(*t.slot);
+        wake_up(*v, t);
+        v->changed(*t.slot);
       }
       if (more) continue;
       if (!s->timers.empty()) by(s->timers.first()->when);

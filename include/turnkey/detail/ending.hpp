@@ -229,33 +229,43 @@ inline void engine::wait_for_visitors() noexcept {
 inline task* engine::take_unfinished() noexcept {
   task* undone = nullptr;
   for (auto& s : shards_) {
-    visit v(*this, *s);
-    s->emptied = true;
+    lock lock(s->mutex);
     s->ids.for_each(
         [](task& t) { t.left_as = key_slot::state_of(t); });  // before the first one goes, and lets others be ready
-    s->ids.for_each([&](task& t) {
-      if (t.place == place::dead || (t.place == place::running && !t.progress.returned)) return;
-      if (t.place == place::resting) {
-        s->timers.remove(t);
-        --s->counts.delayed;
-      } else if (t.place == place::running) {  // deferred: its completion finds nothing any more
-        v.end_attempt(t);
-        --s->counts.running;
-      }
-      key_slot& slot = *t.slot;
-      slot.finish(t);
-      slot.unhold(t);
-      v.finished_one();
-      ++s->counts.undone;
-      t.place = place::withdrawn;
-      t.owners = 1;
-      t.peers.next = undone;
-      undone = &t;
-      s->ids.erase(t, s->arriving != 0);
-      v.changed(slot);
-    });
   }
+  each_shard_jointly_if_needed([&](visit& v) { take_unfinished(v, undone); });
   return undone;
+}
+
+inline void engine::take_unfinished(visit& v, task*& undone) noexcept {
+  shard& s = v.here();
+  s.emptied = true;
+  s.ids.for_each([&](task& t) {
+    if (t.place == place::dead || (t.place == place::running && !t.progress.returned)) return;
+    if (t.place == place::resting) {
+      s.timers.remove(t);
+      --s.counts.delayed;
+    } else if (t.place == place::running) {  // deferred: its completion finds nothing any more
+      v.end_attempt(t);
+      --s.counts.running;
+    }
+    key_slot& slot = *t.slot;
+    if (t.several) {
+      quit_all(v, t);
+    } else {
+      slot.finish(t);
+    }
+    each_part(t, [](task& part) { part.slot->unhold(part); });
+    v.finished_one();
+    ++s.counts.undone;
+    t.place = place::withdrawn;
+    t.owners = 1;
+    t.peers.next = undone;
+    undone = &t;
+    s.ids.erase(t, s.arriving != 0);
+    v.changed(slot);
+    if (t.several) others_changed(v, t);
+  });
 }
 
 inline void engine::tell_undone(task* undone) noexcept {
@@ -267,7 +277,10 @@ inline void engine::tell_undone(task* undone) noexcept {
     raw_event e;
     e.kind = event_kind::undone;
     e.slot = t->slot;
-    {
+    if (t->several) {
+      const joint all(*this);
+      e.number = next_in_all(*t, &shard::next_event);
+    } else {
       shard& s = shard_of_id(t->id);
       lock lock(s.mutex);
       e.number = s.next_event++;
@@ -304,26 +317,28 @@ inline void engine::dispose(task& t) noexcept {
   }
   spend(t, task_state::undone);
   t.error = nullptr;
+  if (t.several) dissolve(t);
   visit v(*this, s);
   v.release(t);
 }
 
 // Lets go of all that is left after stop(): the dead, and the keys that are held. Nobody is told.
 inline void engine::bury() noexcept {
-  for (auto& s : shards_) {
-    sweep(*s);
-    visit v(*this, *s);
-    while (!s->dead.empty()) {
-      task& t = *s->dead.first();
+  for (auto& s : shards_) sweep(*s);
+  each_shard_jointly_if_needed([this](visit& v) {
+    shard& s = v.here();
+    while (!s.dead.empty()) {
+      task& t = *s.dead.first();
       leave_store(v, t);
       v.depart(t, event_kind::dead, t.failed, t.last.fence);
+      if (t.several) others_changed(v, t);
     }
-    s->slots.for_each([&v](key_slot& slot) {
+    s.slots.for_each([&v](key_slot& slot) {
       slot.release();
       if (slot.resume()) --v.here().counts.paused_keys;
       v.changed(slot);
     });
-  }
+  });
 }
 
 // ---- looking

@@ -7,8 +7,8 @@
 //
 // This class knows nothing of the type of keys; keyed_engine adds it. It lives as long as any permit, wake or record.
 //
-//   Locks    a shard's, the gate's, the alarm's, the waiters': leaves, one at a time. Only drain() and stop() hold all
-//            shards' together, in index order.
+//   Locks    a shard's, the gate's, the alarm's, the waiters': leaves, one at a time. Only drain() and what concerns
+//            tasks of several keys hold shards' locks together, in index order.
 #pragma once
 
 #include <turnkey/attempt.hpp>
@@ -36,6 +36,7 @@
 
 namespace turnkey::inline v1::detail {
 
+class joint;
 class visit;
 
 // An event before its key has a type.
@@ -128,6 +129,16 @@ class engine : private wakeable {
   std::size_t release_all() noexcept;
   template <class Which, class Do>
   std::size_t each_dead(shard& s, Which which, Do action);
+
+  // ---- tasks of several keys (detail/several.hpp)
+  void accept_several(joint& all, task& t, time_point now, duration delay) noexcept;
+  void stir(joint& all, key_slot& slot) noexcept;
+  std::uint64_t next_in_all(const task& t, std::uint64_t shard::*counter) noexcept;
+  void dissolve(task& t) noexcept;
+  [[nodiscard]] std::optional<why> why_over_all(task_id id) noexcept;
+  [[nodiscard]] static bool concerns_several(const task& t) noexcept { return t.several || t.slot->has_parts(); }
+  // Whether one is unfinished or dead. Relaxed is enough: a shard's lock publishes the ones that name its keys.
+  [[nodiscard]] bool any_several() const noexcept { return several_.load(std::memory_order_relaxed) != 0; }
 
   // ---- leases that outlive the callback (detail/leases.hpp)
   bool complete(task_id id, std::uint64_t serial, const outcome& said, failure_reason reason) noexcept;
@@ -235,6 +246,7 @@ class engine : private wakeable {
 
  private:
   friend class visit;
+  friend class joint;
   friend class turnkey::attempt;
   friend class turnkey::completion;
 
@@ -263,6 +275,7 @@ class engine : private wakeable {
     bool clock_read = false;       // worker::now is the time of its end
   };
   void turn(worker& w) noexcept;
+  [[nodiscard]] static bool starts_several(shard& s, const worker& w) noexcept;
   [[nodiscard]] result run(worker& w, task& t) noexcept;
   [[nodiscard]] bool seat(worker& w) noexcept TURNKEY_REQUIRES(gate_);
   void take_line(worker& w) noexcept TURNKEY_REQUIRES(gate_);
@@ -290,18 +303,34 @@ class engine : private wakeable {
   void finish(visit& v, task& t, event_kind kind, const moment& end) noexcept;
   void revive(visit& v, task& t) noexcept;
   void leave_store(visit& v, task& t) noexcept;
+  void consider(joint& all, group& g) noexcept;
+  void set_reserving(joint& all, group& g, bool reserving) noexcept;
+  void set_granted(joint& all, group& g) noexcept;
+  void enter_lines(joint& all, group& g) noexcept;
+  void leave_lines(joint& all, group& g) noexcept;
+  [[nodiscard]] std::uint64_t start_in_all(visit& v, task& t) noexcept;
+  void come_back_in_all(visit& v, task& t) noexcept;
+  void come_back_behind_in_all(visit& v, task& t) noexcept;
+  void rest_in_all(visit& v, task& t) noexcept;
+  void finish_in_all(visit& v, task& t) noexcept;
+  void quit_all(visit& v, task& t) noexcept;
+  void others_changed(visit& v, task& t) noexcept;
+  void rise_over_all(task& t) noexcept;
   bool cancel_in(visit& v, task& t, time_point now) noexcept;
   void discard_in(visit& v, task& t, time_point now) noexcept;
   template <class Do>
   bool with_task(task_id id, Do action) noexcept;
   template <class Which>
   void signal_running(shard& s, Which which) noexcept;
+  template <class Do>
+  void each_shard_jointly_if_needed(Do action) noexcept;
   offered_permit& made(offered_permit& p) noexcept;
   void add_permit() noexcept TURNKEY_REQUIRES(gate_);
   [[nodiscard]] bool quiet() noexcept;
   [[nodiscard]] bool stalled() noexcept;
   void wait_for_visitors() noexcept;
   [[nodiscard]] task* take_unfinished() noexcept;
+  void take_unfinished(visit& v, task*& undone) noexcept;
   void tell_undone(task* undone) noexcept;
   void destroy_executor(bool inside) noexcept;
 
@@ -335,6 +364,7 @@ class engine : private wakeable {
   std::atomic<std::size_t> dead_{0};      // in all stores
   std::atomic<std::size_t> pending_{0};   // counted only where max_pending is set
   std::atomic<std::uint64_t> deaths_{0};  // orders the dead of different shards
+  std::atomic<std::size_t> several_{0};   // tasks of several keys that are not gone
   key_slot keyless_{0};
   alarm alarm_;
   waiters waiters_;

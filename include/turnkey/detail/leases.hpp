@@ -7,6 +7,7 @@
 
 #include <turnkey/detail/engine.hpp>
 #include <turnkey/detail/settle.hpp>
+#include <turnkey/detail/several.hpp>
 #include <turnkey/detail/visit.hpp>
 
 #include <cstdint>
@@ -63,10 +64,16 @@ inline bool engine::complete(task_id id, std::uint64_t serial, const outcome& sa
   const time_point now = inside ? time_->now() : time_point{};
   key_slot* lines = nullptr;
   {
-    visit v(*this, shard_of_id(static_cast<std::uint64_t>(id)));
-    task* const t = attempt_in(v.here(), id, serial);
+    const auto number = static_cast<std::uint64_t>(id);
+    shard& s = shard_of_id(number);
+    wide_visit v(*this, s);
+    task* t = attempt_in(s, id, serial);
+    if (t != nullptr && concerns_several(*t)) {
+      v.widen(number);
+      t = attempt_in(s, id, serial);
+    }
     if (t == nullptr || (t->progress.returned && !inside)) {
-      if (reason != failure_reason::abandoned) ++v.here().counts.late_results;
+      if (reason != failure_reason::abandoned) ++s.counts.late_results;
       return false;
     }
     if (!t->progress.returned) {  // the worker will settle it
@@ -78,9 +85,9 @@ inline bool engine::complete(task_id id, std::uint64_t serial, const outcome& sa
       return true;
     }
     key_slot& slot = *t->slot;
-    settle(v, *t, said, reason, now);
-    v.changed(slot);
-    v.leave_lines_in(lines);
+    settle(*v, *t, said, reason, now);
+    v->changed(slot);
+    v->leave_lines_in(lines);
   }
   push(lines, 1);
   return true;
@@ -96,21 +103,25 @@ inline void engine::lose(visit& v, task& t, time_point now) noexcept {
 inline bool engine::expire_next(shard& s, time_point now) noexcept {
   key_slot* lines = nullptr;
   {
-    visit v(*this, s);
-    task* const t = s.leases.first();
+    wide_visit v(*this, s);
+    task* t = s.leases.first();
+    if (t != nullptr && concerns_several(*t)) {
+      v.widen(t->id);
+      t = s.leases.first();
+    }
     if (t == nullptr || extra_of(*t).expires > now) return false;
     s.leases.remove(*t);
     t->progress.watched = false;
     t->progress.overdue = true;
     ++s.counts.leases_expired;
-    if (!t->signalled) v.signal(t->run.stop);
+    if (!t->signalled) v->signal(t->run.stop);
     t->signalled = true;
-    v.say(event_kind::lease_expired, *t, {t->failed + 1, t->run.fence, now});
+    v->say(event_kind::lease_expired, *t, {t->failed + 1, t->run.fence, now});
     if (!t->progress.returned || settings_.lease_expiry == lease_expiry::report) return true;
     key_slot& slot = *t->slot;
-    lose(v, *t, now);
-    v.changed(slot);
-    v.leave_lines_in(lines);
+    lose(*v, *t, now);
+    v->changed(slot);
+    v->leave_lines_in(lines);
   }
   push(lines, 1);
   return true;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <turnkey/detail/engine.hpp>
+#include <turnkey/detail/several.hpp>
 #include <turnkey/detail/visit.hpp>
 
 #include <exception>
@@ -46,6 +47,8 @@ inline void engine::settle(visit& v, task& t, const outcome& said, failure_reaso
     const time_point due = later(now, said.delay());
     if (said.delay() > duration::zero()) {
       rest(v, t, due);
+    } else if (t.several) {
+      come_back_behind_in_all(v, t);
     } else {
       t.slot->come_back_behind(t, s.ids.skip());
     }
@@ -66,7 +69,11 @@ inline void engine::settle(visit& v, task& t, const outcome& said, failure_reaso
 
 // A running task gives up its lease and its worker until `due`.
 inline void engine::rest(visit& v, task& t, time_point due) noexcept {
-  t.slot->rest(t);
+  if (t.several) {
+    rest_in_all(v, t);
+  } else {
+    t.slot->rest(t);
+  }
   v.rest_until(t, due);
 }
 
@@ -75,29 +82,49 @@ inline void engine::wake_up(visit& v, task& t) noexcept {
   shard& s = v.here();
   s.timers.remove(t);
   --s.counts.delayed;
-  t.slot->come_back(t);
+  if (t.several) {
+    come_back_in_all(v, t);
+  } else {
+    t.slot->come_back(t);
+  }
 }
 
 // An unfinished task ends, and holds no longer.
 inline void engine::finish(visit& v, task& t, event_kind kind, const moment& end) noexcept {
   key_slot& slot = *t.slot;
-  slot.finish(t);
-  slot.unhold(t);
+  if (t.several) [[unlikely]] {
+    finish_in_all(v, t);
+  } else {
+    slot.finish(t);
+    slot.unhold(t);
+  }
   v.finished_one();
   t.when = end.time;
-  if (!t.spent || settings_.observed) {
+  if (!t.spent || settings_.observed || t.several) {
     v.depart(t, kind, end.attempt, end.fence);
   } else {
     v.vanish(t);
   }
 }
 
+// The same in the lines of one of several keys. Its parts let go of their keys later, in dissolve().
+inline void engine::finish_in_all(visit& v, task& t) noexcept {
+  quit_all(v, t);
+  group_of(t).each([](task& part) { part.slot->unhold(part); });
+  others_changed(v, t);
+}
+
 // The last attempt failed: the task goes to its shard's store.
 inline void engine::die(visit& v, task& t, std::exception_ptr why, failure_reason reason, const moment& end) noexcept {
   shard& s = v.here();
   key_slot& slot = *t.slot;
-  slot.finish(t);
-  if (settings_.dead_action == dead_action::hold_key && t.policy != policy::parallel) slot.hold(t);
+  if (t.several) {
+    quit_all(v, t);
+  } else {
+    slot.finish(t);
+  }
+  if (settings_.dead_action == dead_action::hold_key && t.policy != policy::parallel)
+    each_part(t, [](task& part) { part.slot->hold(part); });
   v.finished_one();
   t.place = place::dead;
   t.when = end.time;
@@ -106,10 +133,11 @@ inline void engine::die(visit& v, task& t, std::exception_ptr why, failure_reaso
   // Relaxed is enough: it only numbers, and the shard's lock publishes the task.
   t.last = {deaths_.fetch_add(1, std::memory_order_relaxed), end.fence, end.attempt, event_kind::dead};
   s.dead.push_back(t);
-  ++slot.dead;
+  each_part(t, [](task& part) { ++part.slot->dead; });
   ++s.counts.died;
   ++s.counts.dead;
   if (dead_.fetch_add(1, std::memory_order_relaxed) >= settings_.max_dead) v.evict_later();
+  if (t.several) others_changed(v, t);
   v.say(event_kind::dead, t, end, {}, failure{reason, t.error});
   if (t.ops->fate != nullptr) [[unlikely]]
     v.tell_of_death(t);
@@ -121,7 +149,7 @@ inline void engine::leave_store(visit& v, task& t) noexcept {
   shard& s = v.here();
   s.dead.remove(t);
   --s.counts.dead;
-  --t.slot->dead;
+  each_part(t, [](task& part) { --part.slot->dead; });
   dead_.fetch_sub(1, std::memory_order_relaxed);
 }
 
@@ -137,14 +165,16 @@ inline void engine::evict() noexcept {
       death = s->dead.first()->last.number;
     }
     if (oldest == nullptr) return;
-    visit v(*this, *oldest);
+    wide_visit v(*this, *oldest);
+    if (any_several()) v.widen(oldest->dead.empty() ? 0 : oldest->dead.first()->id);
     if (oldest->dead.empty() || oldest->dead.first()->last.number != death) continue;
     task& t = *oldest->dead.first();
-    leave_store(v, t);
+    leave_store(*v, t);
     ++oldest->counts.dead_evicted;
-    t.slot->keep_hold_of(t);
-    v.depart(t, event_kind::evicted, t.failed, t.last.fence);
-    v.changed(*t.slot);
+    each_part(t, [](task& part) { part.slot->keep_hold_of(part); });
+    v->depart(t, event_kind::evicted, t.failed, t.last.fence);
+    v->changed(*t.slot);
+    if (t.several) others_changed(*v, t);
   }
 }
 
@@ -180,7 +210,14 @@ inline void engine::revive(visit& v, task& t) noexcept {
   t.cancelled = false;
   t.signalled = false;
   s.ids.back(t);
-  t.slot->revive(t);
+  if (t.several) {
+    group_of(t).each([](task& part) { part.slot->rejoin(part); });
+    group_of(t).each([&](task& part) { stir(v.all(), *part.slot); });  // an ordered one that reserved is not first now
+    t.retried = false;
+    come_back_in_all(v, t);
+  } else {
+    t.slot->revive(t);
+  }
   v.changed(*t.slot);
 }
 
@@ -214,9 +251,14 @@ bool engine::with_task(task_id id, Do action) noexcept {
   if (!inside) return false;
   const time_point now = settings_.observed ? time_->now() : time_point{};
   const auto number = static_cast<std::uint64_t>(id);
-  visit v(*this, shard_of_id(number));
-  task* const t = v.here().ids.find(number);
-  return t != nullptr && action(v, *t, now);
+  shard& s = shard_of_id(number);
+  wide_visit v(*this, s);
+  task* t = s.ids.find(number);
+  if (t != nullptr && concerns_several(*t)) [[unlikely]] {
+    v.widen(number);
+    t = s.ids.find(number);
+  }
+  return t != nullptr && action(*v, *t, now);
 }
 
 // Rule 6.5; true when the task was unfinished. The running ones are signalled when the lock is gone.
@@ -232,7 +274,8 @@ inline bool engine::cancel_in(visit& v, task& t, time_point now) noexcept {
       s.timers.remove(t);
       --s.counts.delayed;
       break;
-    case place::in_line: break;
+    case place::in_line:
+    case place::in_lines: break;
     default: return false;
   }
   ++s.counts.cancelled;
@@ -244,9 +287,10 @@ inline bool engine::cancel_in(visit& v, task& t, time_point now) noexcept {
 inline void engine::discard_in(visit& v, task& t, time_point now) noexcept {
   leave_store(v, t);
   t.when = now;
-  t.slot->unhold(t);
+  each_part(t, [](task& part) { part.slot->unhold(part); });
   v.depart(t, event_kind::discarded, t.failed, t.last.fence);
   v.changed(*t.slot);
+  if (t.several) others_changed(v, t);
 }
 
 // ---- from outside: many tasks
@@ -274,18 +318,27 @@ std::size_t engine::cancel_each(shard& s, Each each) {
   if (!inside) return 0;
   const time_point now = settings_.observed ? time_->now() : time_point{};
   std::size_t cancelled = 0;
+  bool several;
   {
-    visit v(*this, s);
-    each(s, [&](task& t) {
+    wide_visit v(*this, s);
+    several = any_several();
+    if (several) v.widen(0);
+    each(s, [&](task& part) {
+      task& t = whole(part);
       if (t.place == place::running) {
         t.cancelled = true;
         ++cancelled;
-      } else if (cancel_in(v, t, now)) {
+      } else if (cancel_in(several ? v.all().of(t.id) : *v, t, now)) {
         ++cancelled;
       }
     });
   }
-  signal_running(s, [](const task& t) { return t.cancelled; });
+  const auto is_cancelled = [](const task& t) { return t.cancelled; };
+  if (several) {  // the first key of a task may be in any shard
+    for (auto& any : shards_) signal_running(*any, is_cancelled);
+  } else {
+    signal_running(s, is_cancelled);
+  }
   return cancelled;
 }
 
@@ -318,15 +371,24 @@ std::size_t engine::each_dead(shard& s, Which which, Do action) {
 
 inline std::size_t engine::release_all() noexcept {
   std::size_t released = 0;
-  for (auto& s : shards_) {
-    visit v(*this, *s);
-    s->slots.for_each([&](key_slot& slot) {
+  each_shard_jointly_if_needed([&](visit& v) {
+    v.here().slots.for_each([&](key_slot& slot) {
       if (!slot.release()) return;
       ++released;
       v.changed(slot);
     });
-  }
+  });
   return released;
+}
+
+// Visits one shard after the other, with all locks while there are tasks of several keys.
+template <class Do>
+void engine::each_shard_jointly_if_needed(Do action) noexcept {
+  for (std::uint32_t i = 0; i != shard_count; ++i) {
+    wide_visit v(*this, shard_number(i));
+    if (any_several()) v.widen(i);
+    action(*v);
+  }
 }
 
 // ---- lines that must come out of the ready queue because nothing needs their key any more

@@ -22,11 +22,13 @@ namespace detail {
 
 class key_slot;
 class fate;
+struct group;
 struct task;
 
 // Where a task is.
 enum class place : std::uint8_t {
   in_line,    // in its key's slot: waiting or ready
+  in_lines,   // the same for one of several keys: its group knows how it stands in each
   running,    // with a worker
   resting,    // in its shard's timer heap
   dead,       // in its shard's list of dead tasks
@@ -85,7 +87,7 @@ struct farewell {
 
 struct task {
   task(const callable_ops& operations, turnkey::policy how, std::uint8_t from_pool) noexcept
-      : ops(&operations), policy(how), pool(from_pool) {}
+      : ops(&operations), policy(how), pool(from_pool & 15U) {}
   task(const task&) = delete;
   task& operator=(const task&) = delete;
   ~task() {}  // whoever ends an attempt destroys `run`
@@ -97,8 +99,9 @@ struct task {
   // All unfinished tasks of the key in id order; all dead or withdrawn ones of the shard; those that leave together.
   list_links peers{};
   union {
-    list_links line{};  // in_line: in the fifo of its policy, unless `again`
-    heap_links heap;    // resting: in the shard's timers; in_line and `again`: in the again-heap of its policy
+    list_links line{};  // in_line: in the fifo of its policy, unless `again`; in_lines: does not reserve
+    heap_links heap;    // resting: in the shard's timers; in_line and `again`: in the again-heap of its policy;
+                        // in_lines: reserves
     run_state run;      // running
     farewell last;      // leaving: what its observers are told; dead: `number` orders the dead of all shards
     std::byte record[sizeof(heap_links)];  // withdrawn: the task_record that stop() made of it
@@ -116,7 +119,8 @@ struct task {
 
   turnkey::policy policy;
   detail::place place = detail::place::in_line;
-  std::uint8_t pool;  // of its shard's pools, the one that its block came from
+  std::uint8_t pool : 4;     // of its shard's pools, the one that its block came from
+  bool several : 1 = false;  // it has several keys: its extra names the group
   union {
     std::uint8_t heap_rank = 0;  // in a heap
     detail::progress progress;   // running
@@ -146,9 +150,10 @@ struct task_extra {
   retry_policy retry = never_retry;  // its own, when `has_retry`
   bool has_retry = false;
   std::uint8_t lease_rank = 0;
-  task* next_holder = nullptr;  // while `holder`: the next of the key, by id
-  heap_links lease{};           // while `watched`: in the shard's leases
-  time_point expires{};         // running, where there is a lease_time: the lease should be over then
+  task* next_holder = nullptr;     // while `holder`: the next of the key, by id
+  heap_links lease{};              // while `watched`: in the shard's leases
+  time_point expires{};            // running, where there is a lease_time: the lease should be over then
+  detail::group* group = nullptr;  // of a task of several keys
 };
 
 constexpr std::size_t rounded_up(std::size_t size, std::size_t align) noexcept {
@@ -167,6 +172,7 @@ inline task_extra& extra_of(task& t) noexcept {
   TURNKEY_ASSERT(t.has_extra, "only some tasks carry an extra");
   return *reinterpret_cast<task_extra*>(reinterpret_cast<std::byte*>(&t) + offset_of_extra(t.ops->size, t.ops->align));
 }
+inline const task_extra& extra_of(const task& t) noexcept { return extra_of(const_cast<task&>(t)); }
 
 }  // namespace detail
 }  // namespace turnkey::inline v1

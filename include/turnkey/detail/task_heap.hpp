@@ -29,6 +29,15 @@ struct by_turn : in_task {
   }
 };
 
+// The place of a task of several keys among those that reserve (rule 7.7): that of its id, unless it was postponed by
+// nothing, and stands behind what was ready then.
+inline std::uint64_t place_in_line(const task& t) noexcept {
+  return t.policy != policy::ordered && t.again && !t.retried ? t.rank : t.id;
+}
+struct by_place : in_task {
+  static bool before(const task& a, const task& b) noexcept { return place_in_line(a) < place_in_line(b); }
+};
+
 // Leases that have a time: the first to expire first.
 struct by_expiry {
   static heap_links& links(task& t) noexcept { return extra_of(t).lease; }

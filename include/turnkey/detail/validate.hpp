@@ -87,6 +87,12 @@ inline void check_limit(const std::optional<std::size_t>& max_in_flight) {
     throw std::invalid_argument("turnkey: max_in_flight is 0; pause() starts nothing, none is no limit");
 }
 
+// Throws what submit() throws for an empty list of keys.
+[[noreturn]] inline void throw_no_keys() {
+  throw rejected(reject_reason::needs_key,
+                 "turnkey: submit refused (needs_key): the list of keys is empty; a task without a key has no list");
+}
+
 // Throws what submit() throws when it refuses: why, which option, which value.
 template <class Key>
 [[noreturn]] void throw_rejected(reject_reason reason, const task_options& wishes, const options<Key>& set) {
@@ -105,7 +111,10 @@ template <class Key>
       what += std::string("policy is ") + to_string(wishes.policy.value_or(policy::parallel)) +
               "; without a key only parallel makes sense";
       break;
-    case reject_reason::invalid_options: what += "task option " + flaw_of(wishes); break;
+    case reject_reason::invalid_options:
+      what += flaw_of(wishes).empty() ? "the policy is parallel; several keys need exclusive or ordered"
+                                      : "task option " + flaw_of(wishes);
+      break;
     case reject_reason::empty_callback: what += "the callback is null or an empty function wrapper"; break;
   }
   throw rejected(reason, what);

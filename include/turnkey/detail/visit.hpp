@@ -6,6 +6,7 @@
 #include <turnkey/detail/engine.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <new>
 #include <optional>
@@ -18,6 +19,8 @@ class visit {
   visit(engine& engine, shard& shard) noexcept TURNKEY_NO_ANALYSIS : engine_(engine), shard_(shard) {
     shard_.mutex.lock();
   }
+  // One of those that `all` pays together; it holds the locks.
+  visit(engine& engine, shard& shard, joint& all) noexcept : engine_(engine), shard_(shard), all_(&all) {}
   ~visit() {
     if (!left_) leave();
   }
@@ -25,10 +28,15 @@ class visit {
   visit& operator=(const visit&) = delete;
 
   [[nodiscard]] shard& here() noexcept { return shard_; }
+  //   Needs    is_joint(): it is one of several visits at once.
+  [[nodiscard]] joint& all() noexcept { return *all_; }
+  [[nodiscard]] bool is_joint() const noexcept { return all_ != nullptr; }
 
-  // Must be called after every change of a slot: counts it, queues it when it may start something, lets it go when
-  // nothing needs it.
+  // Must be called after every change of a slot: looks what it means for tasks of several keys, counts it, queues it
+  // when it may start something, lets it go when nothing needs it.
   void changed(key_slot& slot) noexcept {
+    if (all_ != nullptr) [[unlikely]]
+      engine_.stir(*all_, slot);
     const std::uint32_t ready = slot.ready();
     if (ready != slot.counted_ready) {
       shard_.counts.ready += ready;
@@ -46,6 +54,12 @@ class visit {
     }
     if (!in_use && slot.dead == 0 && slot.has_key) let_go(slot);
   }
+  // The same after a change that means nothing for other tasks of several keys.
+  void recount(key_slot& slot) noexcept {
+    joint* const all = std::exchange(all_, nullptr);
+    changed(slot);
+    all_ = all;
+  }
 
   // `t`, a finished task, is told of and destroyed once the lock is gone.
   void depart(task& t, event_kind kind, std::uint32_t attempt, std::uint64_t fence) noexcept {
@@ -53,7 +67,7 @@ class visit {
     more_ = true;
     shard_.ids.erase(t, shard_.arriving != 0);
     ++shard_.busy;
-    t.last = {shard_.next_event++, fence, attempt, kind};
+    t.last = {next_number(t), fence, attempt, kind};
     leaving_.push_back(t);
   }
 
@@ -82,7 +96,7 @@ class visit {
     ++said_;
     e.kind = kind;
     e.slot = t.slot;
-    e.number = shard_.next_event++;
+    e.number = next_number(t);
     e.id = task_id{t.id};
     e.policy = t.policy;
     e.attempt = when.attempt;
@@ -170,6 +184,22 @@ class visit {
     left_ = true;
     if (ready_ != nullptr) sort_out_ready();
     unlock();
+    follow();
+  }
+
+ private:
+  friend class engine;
+  friend class joint;
+
+  // Under the lock, as the last thing.
+  void look_back() noexcept {
+    left_ = true;
+    if (ready_ != nullptr) sort_out_ready();
+    if (shard_.watched) look_at_watches();
+  }
+
+  // What follows, once the lock is gone.
+  void follow() noexcept {
     if (more_) {
       act();
     } else if (ready_ != nullptr) {
@@ -177,8 +207,11 @@ class visit {
     }
   }
 
- private:
-  friend class engine;
+  [[nodiscard]] std::uint64_t next_number(const task& t) noexcept {
+    if (t.several) [[unlikely]]
+      return engine_.next_in_all(t, &shard::next_event);
+    return shard_.next_event++;
+  }
 
   // The rarer of what follows.
   void act() noexcept {
@@ -200,6 +233,7 @@ class visit {
     if (lines_ == nullptr) {
       engine_.push(ready_);
     } else {
+      last_ready_->ready_next = *lines_;
       *lines_ = ready_;
     }
   }
@@ -304,6 +338,7 @@ class visit {
     t.slot->detach(t);
     const std::uint8_t pool = t.pool;
     const std::size_t align = t.ops->align;
+    if (t.several) free_group(group_of(t));
     t.~task();
     if (pool == shard::from_heap) {
       heap_blocks_ = new (&t) heap_block{heap_blocks_, align};
@@ -311,6 +346,12 @@ class visit {
     } else {
       shard_.blocks[pool].give(&t);
     }
+  }
+
+  void free_group(group& g) noexcept {
+    g.each_other([](task& part) { part.~task(); });
+    heap_blocks_ = new (&g) heap_block{heap_blocks_, alignof(group)};
+    more_ = true;
   }
 
   void tell_and_destroy() noexcept TURNKEY_NO_ANALYSIS {
@@ -356,9 +397,11 @@ class visit {
     }
   }
 
-  static void destroy_contents(task& t) noexcept {
+  void destroy_contents(task& t) noexcept {
     if (t.place == place::withdrawn) return;  // an observer took its record
     engine::spend(t, state_after(t.last.kind));
+    if (t.several) [[unlikely]]
+      engine_.dissolve(t);
     t.error = nullptr;
   }
   static constexpr task_state state_after(event_kind kind) noexcept {
@@ -380,6 +423,7 @@ class visit {
 
   engine& engine_;
   shard& shard_;
+  joint* all_ = nullptr;  // null: this shard's lock alone is held
   bool left_ = false;
   bool more_ = false;  // act() has something to do
   bool room_ = false;
