@@ -397,7 +397,7 @@ inline void engine::turn(worker& w) noexcept {
       settle(*v, *t, done.outcome, done.reason, w.now);
     }
     if (v.is_wide()) [[unlikely]]
-      v->changed(*w.line);  // what has ended may let a task of several keys go first
+      stir(v.all(), *w.line);  // what has ended may let a task of several keys go first
     t = more ? start_next(*v, w) : nullptr;
     v->changed(*w.line);
     if (t == nullptr) v->leave_lines_in(w.lines);
