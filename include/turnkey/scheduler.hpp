@@ -104,8 +104,8 @@ class scheduler {
   // the leases of all while it runs, or none. However such tasks overlap they never wait for each other in a circle.
   // Once only leases keep it from starting it reserves its keys: nobody with a larger id takes their leases any more.
   //   Needs    at least one key; a list that names one key only is a submit with that key.
-  //   Cost     the locks of its keys' shards together; one more allocation; O(1) for each key. While such a task is in
-  //            line, what settles on its keys takes all shards' locks.
+  //   Cost     the locks of its keys' shards together, at submit and at start; three allocations more; O(1) for each
+  //            key. While such a task is in line, what settles on its keys takes all shards' locks.
   template <class K, class F>
   task_id submit(keys<K> all, F&& callback) {
     return submit(std::move(all), task_options{}, std::forward<F>(callback));

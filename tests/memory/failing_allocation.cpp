@@ -226,6 +226,25 @@ TEST_CASE("4.4, 10.6 submit: when the k-th allocation fails nothing has changed,
     CHECK(fail_submit<int>({.default_policy = policy::exclusive, .dead_action = turnkey::dead_action::hold_key},
                            [](auto& s, int& ran) { s.submit(7, [&ran] { ++ran; }); }) > 0);
   }
+  SUBCASE("several keys") {
+    const turnkey::options<std::string> exclusive{.default_policy = policy::exclusive};
+    const auto list = [](int count) {
+      std::vector<std::string> all;
+      for (int i = 0; i != count; ++i) all.push_back(long_key + std::to_string(i));
+      return turnkey::keys{std::move(all)};
+    };
+    for (const int count : {2, 3, 40}) {
+      CHECK(fail_submit<std::string>(exclusive, [&](auto& s, int& ran) { s.submit(list(count), [&ran] { ++ran; }); }) >
+            0);
+      CHECK(fail_submit<std::string>(exclusive, [&](auto& s, int& ran) {
+              s.submit(list(count), [&ran, word = long_key] { ran += word == long_key; });
+            }) > 0);
+    }
+    CHECK(fail_submit<int>({.default_policy = policy::ordered}, [](auto& s, int& ran) {
+            s.submit(turnkey::keys{1, 2, 1}, {.retry = turnkey::retry_policy{}, .delay = 1s},
+                     [&ran, large = std::array<char, 2000>{}] { ran += large[7] == 0; });
+          }) > 0);
+  }
   SUBCASE("limits") {
     turnkey::options<std::string> o;
     o.max_pending = 64;

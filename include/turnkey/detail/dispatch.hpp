@@ -357,12 +357,13 @@ inline task* engine::passing(shard& s, worker& w) noexcept {
   return t;
 }
 
-// Whether what starts next in the worker's line, or passes the pause, has several keys: that needs all locks.
-inline bool engine::starts_several(shard& s, const worker& w) noexcept {
+// The task of several keys that starts next in the worker's line, or passes the pause: that needs more locks. Else
+// null.
+inline const task* engine::several_to_start(shard& s, const worker& w) noexcept {
   if (w.line != nullptr) [[likely]]
-    return w.line->granted() != nullptr;
+    return w.line->granted() != nullptr && w.line->granted()->slot == w.line ? w.line->granted() : nullptr;
   const task* const t = s.ids.find(w.ticket.pass->id);
-  return t != nullptr && t->several;
+  return t != nullptr && t->several ? t : nullptr;
 }
 
 // Runs up to turn_budget tasks of the worker's line; fewer when turn_time is used up and others wait. The clock is
@@ -373,8 +374,10 @@ inline void engine::turn(worker& w) noexcept {
   task* t;
   {
     wide_visit v(*this, s);
-    if (starts_several(s, w)) [[unlikely]]
-      v.widen(w.line != nullptr ? w.line->hash() : w.ticket.pass->id);
+    while (const task* const several = several_to_start(s, w)) {
+      if (v.has(group_of(*several).shards)) break;
+      v.widen(several->id, group_of(*several).shards);
+    }
     if (w.line != nullptr) w.line->queued = false;
     t = start_next(*v, w);
     if (w.line != nullptr) v->changed(*w.line);
@@ -397,7 +400,7 @@ inline void engine::turn(worker& w) noexcept {
       settle(*v, *t, done.outcome, done.reason, w.now);
     }
     if (v.is_wide()) [[unlikely]]
-      v->changed(*w.line);  // what has ended may let a task of several keys go first
+      stir(v.all(), *w.line);  // what has ended may let a task of several keys go first
     t = more ? start_next(*v, w) : nullptr;
     v->changed(*w.line);
     if (t == nullptr) v->leave_lines_in(w.lines);

@@ -330,7 +330,9 @@ inline void engine::bury() noexcept {
     while (!s.dead.empty()) {
       task& t = *s.dead.first();
       leave_store(v, t);
+      each_part(t, [](task& part) { part.slot->unhold(part); });
       v.depart(t, event_kind::dead, t.failed, t.last.fence);
+      v.changed(*t.slot);
       if (t.several) others_changed(v, t);
     }
     s.slots.for_each([&v](key_slot& slot) {

@@ -275,7 +275,7 @@ class engine : private wakeable {
     bool clock_read = false;       // worker::now is the time of its end
   };
   void turn(worker& w) noexcept;
-  [[nodiscard]] static bool starts_several(shard& s, const worker& w) noexcept;
+  [[nodiscard]] static const task* several_to_start(shard& s, const worker& w) noexcept;
   [[nodiscard]] result run(worker& w, task& t) noexcept;
   [[nodiscard]] bool seat(worker& w) noexcept TURNKEY_REQUIRES(gate_);
   void take_line(worker& w) noexcept TURNKEY_REQUIRES(gate_);

@@ -34,6 +34,7 @@ inline part::part(const task& home) noexcept : in_line(no_callable, home.policy,
 struct group {
   task* home;
   std::uint32_t others;    // parts
+  std::uint16_t shards;    // of its keys: a bit for each
   bool reserving = false;  // in line, and only leases keep it
   bool granted = false;    // and nothing does: `ready`
 

@@ -444,9 +444,7 @@ class keyed_engine final : public engine {
     });
     void* const parts = engine::new_heap_block({group::bytes(lines.size() - 1), alignof(group), 0});
     undo grouped([parts] { engine::free_heap_block(::new (parts) heap_block{nullptr, alignof(group)}); });
-    std::uint32_t shards = 0;
-    for (const line_of_key& line : lines) shards |= 1U << (line.hash & (engine::shard_count - 1));
-
+    const std::uint32_t shards = shards_of(lines);
     const bool at_once = a.ops->plain && this->settings().time == nullptr;
     const time_point early = !at_once ? time_point{} : a.delay > duration::zero() ? this->now() : this->lately();
     std::optional<task_id> id;
@@ -536,6 +534,12 @@ class keyed_engine final : public engine {
     return {};
   }
 
+  [[nodiscard]] static std::uint16_t shards_of(const std::vector<line_of_key>& lines) noexcept {
+    std::uint32_t shards = 0;
+    for (const line_of_key& line : lines) shards |= 1U << (line.hash & (engine::shard_count - 1));
+    return static_cast<std::uint16_t>(shards);
+  }
+
   static void leave_seats(const std::vector<line_of_key>& lines, shard& s) noexcept {
     for (const line_of_key& line : lines) --line.slot->arriving;
     --s.arriving;
@@ -544,7 +548,8 @@ class keyed_engine final : public engine {
   // Makes the group of `t` in the block `parts`, and takes both in.
   task_id accept_in_all(joint& all, task& t, const std::vector<line_of_key>& lines, void* parts, time_point now,
                         duration delay) noexcept {
-    auto& g = *::new (parts) group{&t, static_cast<std::uint32_t>(lines.size() - 1)};
+    static_assert(engine::shard_count <= 16, "a group has a bit for each shard");
+    auto& g = *::new (parts) group{&t, static_cast<std::uint32_t>(lines.size() - 1), shards_of(lines)};
     extra_of(t).group = &g;
     t.several = true;
     t.slot = lines.front().slot;

@@ -105,7 +105,7 @@ inline bool engine::expire_next(shard& s, time_point now) noexcept {
   {
     wide_visit v(*this, s);
     task* t = s.leases.first();
-    if (t != nullptr && concerns_several(*t)) {
+    if (t != nullptr && extra_of(*t).expires <= now && concerns_several(*t)) {
       v.widen(t->id);
       t = s.leases.first();
     }

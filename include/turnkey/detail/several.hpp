@@ -2,7 +2,8 @@
 //
 // What changes such a task, or may change how it stands, is done under all shards' locks: then a change of one key and
 // all that follows from it in others is one instant, and nothing is looked at twice. That is every settling on a key
-// that such a task stands in line for; a submit needs the locks of its own keys' shards only.
+// that such a task stands in line for. Its submit and its start concern nobody else: the former comes last in every
+// line, the latter is first in every one and takes the lease. So these need the locks of its own keys' shards only.
 //
 // Why nobody waits for ever. Say a task is eligible when it is in line and only leases, and those that reserve, keep
 // it. Eligible tasks reserve each of their keys, and in each key the one with the smallest id counts. Ids are one order
@@ -28,7 +29,7 @@ namespace turnkey::inline v1::detail {
 // done under them is done when all of them are gone.
 class joint {
  public:
-  static constexpr std::uint32_t everywhere = ~std::uint32_t{0};
+  static constexpr std::uint32_t everywhere = (1U << engine::shard_count) - 1;
 
   // `shards` has a bit for each shard; with none, begin() comes later, or never.
   explicit joint(engine& engine, std::uint32_t shards = everywhere) noexcept : engine_(engine) {
@@ -46,6 +47,7 @@ class joint {
     each_shard([](shard& s) TURNKEY_NO_ANALYSIS { s.mutex.lock(); });
   }
   [[nodiscard]] bool begun() const noexcept { return shards_ != 0; }
+  [[nodiscard]] bool has(std::uint32_t shards) const noexcept { return (shards & ~shards_) == 0; }
 
   // The visit to the shard of a key's hash, or of an id: each has its shard's number in the lowest bits.
   [[nodiscard]] visit& of(std::uint64_t hash_or_id) noexcept {
@@ -62,7 +64,6 @@ class joint {
     engine_.keep();  // the user's code may destroy the scheduler
     each_visit([](visit& v) { v.look_back(); });
     each_shard([](shard& s) TURNKEY_NO_ANALYSIS { s.mutex.unlock(); });
-    shards_ = 0;
     together_.reset();
     // All that has happened is told before anything that it allows begins.
     key_slot* lines = nullptr;
@@ -75,6 +76,8 @@ class joint {
       v.follow();
       v.~visit();
     });
+    shards_ = 0;
+    visited_ = 0;
     if (lines != nullptr) engine_.push(lines);
     engine_.drop();
   }
@@ -104,11 +107,16 @@ class wide_visit {
   wide_visit(engine& engine, shard& shard) noexcept : all_(engine, 0), here_(engine, shard) {}
 
   // What was found before must be looked for again.
-  void widen(std::uint64_t hash_or_id) noexcept {
-    here_.leave();
-    all_.begin();
+  void widen(std::uint64_t hash_or_id, std::uint32_t shards = joint::everywhere) noexcept {
+    if (is_wide()) {
+      all_.leave();
+    } else {
+      here_.leave();
+    }
+    all_.begin(shards);
     visit_ = &all_.of(hash_or_id);
   }
+  [[nodiscard]] bool has(std::uint32_t shards) const noexcept { return is_wide() && all_.has(shards); }
   [[nodiscard]] bool is_wide() const noexcept { return visit_ != &here_; }
   [[nodiscard]] visit& operator*() noexcept { return *visit_; }
   [[nodiscard]] visit* operator->() noexcept { return visit_; }
@@ -125,7 +133,7 @@ class wide_visit {
 // Something about a key has changed: what that means for the tasks of several keys in its line. Only the first of all
 // and the first that reserves can be concerned, unless a pause or a hold has come or gone.
 inline void engine::stir(joint& all, key_slot& slot) noexcept {
-  if (!slot.has_parts()) return;
+  if (!slot.has_parts() || !all.has(joint::everywhere)) return;
   if (slot.conditions_changed()) {
     while (task* const part = slot.first_reserver()) set_reserving(all, group_of(*part), false);
     for (task* part = slot.first_idler(); part != nullptr;) {
@@ -263,7 +271,7 @@ inline std::uint64_t engine::start_in_all(visit& v, task& t) noexcept {
   g.granted = false;
   g.each([](task& part) { part.slot->give_lease(part); });
   t.place = place::running;
-  others_changed(v, t);
+  g.each_other([&v](task& part) { v.all().of(*part.slot).recount(*part.slot); });
   return next_in_all(t, &shard::next_fence);
 }
 
