@@ -68,29 +68,28 @@ class promised final : public fate {
 
  private:
   void told(const ending& how) noexcept override {
-    try {
-      if (how.state != task_state::succeeded) {
-        promise_.set_exception(error_of(how));
-      } else if (!value_) {  // a completion said success, and then the callback threw
-        promise_.set_exception(thrown_);
-      } else if constexpr (std::is_void_v<R>) {
-        promise_.set_value();
-      } else if constexpr (std::is_reference_v<R>) {
-        promise_.set_value(**value_);
-      } else {
-        promise_.set_value(std::move(*value_));
-      }
-    } catch (...) {  // moving the result threw
-      promise_.set_exception(std::current_exception());
+    how_ = &how;
+    promise_();
+  }
+
+  // What the future gets.
+  R result() {
+    if (how_->state != task_state::succeeded) std::rethrow_exception(error_of(*how_));
+    if (!value_) std::rethrow_exception(thrown_);  // a completion said success, and then the callback threw
+    if constexpr (std::is_reference_v<R>) {
+      return **value_;
+    } else if constexpr (!std::is_void_v<R>) {
+      return std::move(*value_);
     }
   }
 
+  using pointer = std::add_pointer_t<R>;  // to what a reference refers
   using kept =
-      std::conditional_t<std::is_void_v<R>, std::true_type,
-                         std::conditional_t<std::is_reference_v<R>, std::add_pointer_t<R>, R>>;  // add_pointer drops
-                                                                                                 // the reference
+      std::conditional_t<std::is_void_v<R>, std::true_type, std::conditional_t<std::is_reference_v<R>, pointer, R>>;
 
-  std::promise<R> promise_;
+  // Not a std::promise: where moving the result throws, setting its value again waits for ever on some platforms.
+  std::packaged_task<R()> promise_{[this]() -> R { return result(); }};
+  const ending* how_ = nullptr;
   std::optional<kept> value_;
   std::exception_ptr thrown_;
 };
@@ -140,7 +139,7 @@ auto with_future(F&& callback, Submit submit) {
 //            key while holding its lease, or with all workers waiting like that, waits for ever.
 //   Sees     what the callback did is visible to the one who got its result; the callback is destroyed by then, and the
 //            task may still count as running for a moment.
-//   Cost     two allocations beside those of submit().
+//   Cost     those of a std::packaged_task and one allocation, beside submit(); an exception is thrown once more.
 template <class Key, class Hash, class KeyEqual, class F>
 auto submit_future(scheduler<Key, Hash, KeyEqual>& s, std::type_identity_t<Key> key, const task_options& options,
                    F&& callback) {
