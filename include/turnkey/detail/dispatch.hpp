@@ -436,8 +436,6 @@ inline void engine::ring() noexcept {
     if (!next || time < *next) next = time;
   };
   for (auto& s : shards_) {
-    while (expire_next(*s, now)) {
-    }
     for (bool more = true; more;) {
       visit v(*this, *s);
       more = false;
@@ -452,8 +450,12 @@ inline void engine::ring() noexcept {
       }
       if (more) continue;
       if (!s->timers.empty()) by(s->timers.first()->when);
-      if (!s->leases.empty()) by(extra_of(*s->leases.first()).expires);
     }
+    if (!settings_.lease_time) continue;
+    std::optional<time_point> expires;
+    while (expire_next(*s, now, expires)) {  // after what is due: that goes first (rule 2.9)
+    }
+    if (expires) by(*expires);
   }
   offered_permit* permit;
   std::uint64_t lost;

@@ -227,6 +227,7 @@ inline void engine::wait_for_visitors() noexcept {
 }
 
 inline task* engine::take_unfinished() noexcept {
+  const time_point now = time_->now();
   task* undone = nullptr;
   for (auto& s : shards_) {
     visit v(*this, *s);
@@ -235,14 +236,18 @@ inline task* engine::take_unfinished() noexcept {
         [](task& t) { t.left_as = key_slot::state_of(t); });  // before the first one goes, and lets others be ready
     s->ids.for_each([&](task& t) {
       if (t.place == place::dead || (t.place == place::running && !t.progress.returned)) return;
+      key_slot& slot = *t.slot;
       if (t.place == place::resting) {
         s->timers.remove(t);
         --s->counts.delayed;
       } else if (t.place == place::running) {  // deferred: its completion finds nothing any more
+        if (t.cancelled) {                     // and it never starts again (rule 6.5)
+          settle(v, t, outcome{outcome::kind::postpone}, failure_reason::asked, now);
+          return v.changed(slot);
+        }
         v.end_attempt(t);
         --s->counts.running;
       }
-      key_slot& slot = *t.slot;
       slot.finish(t);
       slot.unhold(t);
       v.finished_one();

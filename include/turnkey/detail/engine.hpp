@@ -268,7 +268,7 @@ class engine : private wakeable {
   void settle(visit& v, task& t, const outcome& said, failure_reason reason, time_point now) noexcept;
   [[nodiscard]] bool conclude(visit& v, task& t, result& done, time_point now) noexcept;
   void lose(visit& v, task& t, time_point now) noexcept;
-  [[nodiscard]] bool expire_next(shard& s, time_point now) noexcept;
+  [[nodiscard]] bool expire_next(shard& s, time_point now, std::optional<time_point>& next) noexcept;
   void rest(visit& v, task& t, time_point due) noexcept;
   void wake_up(visit& v, task& t) noexcept;
   void finish(visit& v, task& t, event_kind kind, const moment& end) noexcept;

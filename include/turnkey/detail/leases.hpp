@@ -10,6 +10,7 @@
 #include <turnkey/detail/visit.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <stop_token>
 #include <utility>
 
@@ -92,13 +93,17 @@ inline void engine::lose(visit& v, task& t, time_point now) noexcept {
   settle(v, t, outcome{outcome::kind::retry}, failure_reason::lease_lost, now);
 }
 
-// The next lease of a shard whose time has run out; false when there is none.
-inline bool engine::expire_next(shard& s, time_point now) noexcept {
+// The next lease of a shard whose time has run out; false when there is none: then `next` is when the first one will.
+inline bool engine::expire_next(shard& s, time_point now, std::optional<time_point>& next) noexcept {
   key_slot* lines = nullptr;
   {
     visit v(*this, s);
     task* const t = s.leases.first();
-    if (t == nullptr || extra_of(*t).expires > now) return false;
+    if (t == nullptr) return false;
+    if (extra_of(*t).expires > now) {
+      next = extra_of(*t).expires;
+      return false;
+    }
     s.leases.remove(*t);
     t->progress.watched = false;
     t->progress.overdue = true;
