@@ -140,7 +140,7 @@ TEST_CASE("7.1 parallel and keyless attempts can be deferred too: they keep nobo
   on.run();
   REQUIRE(all.size() == 6);
   CHECK(on.tasks.stats().running == 6);
-  for (const std::size_t i : {4, 0, 5, 2, 1, 3}) {
+  for (const unsigned i : {4U, 0U, 5U, 2U, 1U, 3U}) {
     CHECK(all[i].fence() == 0);
     CHECK(all[i].succeed());
   }
