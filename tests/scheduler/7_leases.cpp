@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -139,7 +140,7 @@ TEST_CASE("7.1 parallel and keyless attempts can be deferred too: they keep nobo
   on.run();
   REQUIRE(all.size() == 6);
   CHECK(on.tasks.stats().running == 6);
-  for (const std::size_t i : {4, 0, 5, 2, 1, 3}) {
+  for (const unsigned i : {4U, 0U, 5U, 2U, 1U, 3U}) {
     CHECK(all[i].fence() == 0);
     CHECK(all[i].succeed());
   }
@@ -1120,6 +1121,29 @@ TEST_CASE("7.1, 10.3 stop() is told to the observer as undone, and what waited b
   CHECK(states == std::multiset<task_state>{task_state::waiting, task_state::running});
   CHECK(h.events == strings{"started 1", "undone 0", "undone 0"});
   CHECK(h.on.tasks.stop().empty());
+}
+
+// Handed back and submitted elsewhere it would start again, although cancel() had said true.
+TEST_CASE("6.5, 7.1, 10.3 found: a deferred attempt that was cancelled is cancelled by stop(), not handed back") {
+  heard_stage h;
+  std::vector<completion> all;
+  auto witness = std::make_shared<int>();
+  for (int i = 0; i != 3; ++i)
+    h.on.tasks.submit("k" + std::to_string(i), ordered, [witness, &all](attempt& a) { all.push_back(a.defer()); });
+  h.on.run();
+  CHECK(h.on.tasks.cancel(all[1].id()));
+  {
+    const auto records = h.on.tasks.stop();
+    CHECK(records.size() == 2);
+    for (const auto& record : records) CHECK(record.id() != all[1].id());
+    CHECK(witness.use_count() == 3);
+  }
+  CHECK(!all[1].succeed());
+  CHECK(h.on.tasks.stats().cancelled == 1);
+  CHECK(h.on.tasks.stats().undone == 2);
+  CHECK(h.on.tasks.stats().running == 0);
+  CHECK(h.events.size() == 6);
+  CHECK(std::count(h.events.begin(), h.events.end(), "cancelled 1") == 1);
 }
 
 // A callback that says success while stop() waits for it has succeeded, with a completion or without.

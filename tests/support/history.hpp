@@ -154,6 +154,12 @@ class history {
       return nullptr;
     }
 
+    if (f.kind == event_kind::lease_expired) {
+      if (f.attempt != task.failed + 1) return "the expiry of another attempt";
+      if (f.policy != policy::parallel && (p.lease != f.id || p.fence != f.fence)) return "the expiry of another lease";
+      return task.running ? nullptr : "an expiry of what does not run";
+    }
+
     const bool ran = task.running;
     if (p.lease == f.id) p.lease = 0;
     task.running = false;

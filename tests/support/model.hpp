@@ -8,6 +8,7 @@
 #include <turnkey/options.hpp>
 
 #include "support/control_model.hpp"
+#include "support/lease_model.hpp"
 #include "support/modelled_task.hpp"
 
 #include <algorithm>
@@ -25,9 +26,10 @@ namespace support {
 
 class model {
  public:
-  explicit model(const turnkey::options<int>& set) : control(set.max_in_flight), set_(set) {}
+  explicit model(const turnkey::options<int>& set) : control(set.max_in_flight), leases(set), set_(set) {}
 
   control_model control;  // chapter 6, but for cancel
+  lease_model leases;     // chapter 7
 
   // ---- rule 2
 
@@ -200,13 +202,14 @@ class model {
   }
   void close() { closed_ = true; }
   void stop() { stopped_ = true; }
-  void said(turnkey::task_id id, const turnkey::outcome& what) {
+  void returned(turnkey::task_id id, const turnkey::outcome& what, bool threw) {
     modelled_task* const t = known(id);
     if (t == nullptr) return;
-    t->said = what;
+    leases.callback_returned(*t, what, threw, stopped_);
     if (!stopped_) return;
     // 10.3: of a callback that called stop(), or ran meanwhile, the observer hears nothing any more.
-    counts_.failed_attempts += says_failure(what);
+    if (!t->said) return end(*t, expected_end_by_stop(*t));
+    counts_.failed_attempts += says_failure(*t->said);
     end(*t, expected_end(*t));
   }
 
@@ -224,6 +227,11 @@ class model {
     if (t == nullptr) return expect(false, e, "1: no such task");
     expect(t->key == k && t->policy == e.policy, e, "9.4: the event is of another key or policy");
     if (e.kind == event_kind::started) return start(e, *t, now);
+    if (e.kind == event_kind::lease_expired) return expire(e, *t, now);
+    if (is_deferred(*t) && stopped_) {
+      expect(e.kind == expected_end_by_stop(*t), e, "10.3: the wrong end by stop()");
+      return end(*t, e.kind);
+    }
     if (t->state == task_state::running) return settle(e, *t, now);
     switch (e.kind) {
       case event_kind::cancelled:
@@ -249,6 +257,7 @@ class model {
 
   [[nodiscard]] turnkey::stats look(turnkey::time_point now) const {
     turnkey::stats s = counts_;
+    leases.look(s);
     std::set<int> used;
     for (const auto& t : tasks_) {
       switch (state_of(t, now)) {
@@ -277,6 +286,18 @@ class model {
   [[nodiscard]] std::size_t count_running() const {
     return count_if([](const auto& t) { return t.state == task_state::running; });
   }
+  // Its callback has returned, and only its completion is left.
+  [[nodiscard]] static bool is_deferred(const modelled_task& t) {
+    return t.state == task_state::running && t.returned && !t.said;
+  }
+  [[nodiscard]] std::size_t count_callbacks() const {
+    return count_if([](const auto& t) { return t.state == task_state::running && !is_deferred(t); });
+  }
+  // Of the unfinished tasks, those that stop() hands back.
+  [[nodiscard]] std::size_t count_stopped() const {
+    return count_if(
+        [](const auto& t) { return t.state == task_state::running ? is_deferred(t) && !t.cancelled : unfinished(t); });
+  }
   [[nodiscard]] std::vector<int> held_keys() const {
     std::set<int> keys;
     for (const auto& t : tasks_) keys.insert(t.holds.begin(), t.holds.end());
@@ -288,6 +309,8 @@ class model {
     const auto at = std::find_if(tasks_.begin(), tasks_.end(), [id](const auto& t) { return t.id == id; });
     return at != tasks_.end() ? &*at : nullptr;
   }
+
+  [[nodiscard]] modelled_task* known(turnkey::task_id id) { return const_cast<modelled_task*>(find(id)); }
 
   [[nodiscard]] const std::string& complaint() const { return complaint_; }  // the first; empty: all is well
   void complain(const std::string& of) {
@@ -303,7 +326,6 @@ class model {
   [[nodiscard]] bool any(Which which) const {
     return std::any_of(tasks_.begin(), tasks_.end(), which);
   }
-  [[nodiscard]] modelled_task* known(turnkey::task_id id) { return const_cast<modelled_task*>(find(id)); }
   [[nodiscard]] static bool says_failure(const turnkey::outcome& o) {
     return o.what() != turnkey::outcome::kind::success && o.what() != turnkey::outcome::kind::postpone;
   }
@@ -349,8 +371,7 @@ class model {
              "1: fences of a key rise; without a lease there is none");
     t.state = task_state::running;
     t.fence = e.fence;
-    t.started = now;
-    t.said.reset();
+    leases.start(t, now);
     ++counts_.started;
     if (const char* const flaw = control.start(t.id, count_running(), now)) expect(false, e, flaw);
   }
@@ -362,15 +383,24 @@ class model {
            "9.4: the numbers of a key's events rise");
   }
 
+  void expire(const turnkey::event<int>& e, modelled_task& t, turnkey::time_point now) {
+    expect(t.state == task_state::running, e, "7.2: it does not run");
+    if (const char* const flaw = leases.expire(t, e, now)) expect(false, e, flaw);
+  }
+
   // The attempt of `t` has ended: chapter 3.
   void settle(const turnkey::event<int>& e, modelled_task& t, turnkey::time_point now) {
     using kind = turnkey::outcome::kind;
-    if (!t.said) return expect(false, e, "1: its callback has not returned");
+    if (!t.said || !t.returned) return expect(false, e, "1, 7.1: its callback has not returned, or nobody settled it");
     const kind what = t.said->what();
     expect(e.kind == expected_end(t), e, "3: the wrong end of this attempt");
     expect(e.fence == t.fence, e, "9.4: another fence than the attempt's");
     if (e.kind != event_kind::cancelled && e.kind != event_kind::undone)
       expect(e.attempt == t.failed + 1, e, "3.2: the attempt's number is failed attempts + 1");
+    if (e.kind == event_kind::failed || e.kind == event_kind::dead)
+      expect(e.error != nullptr &&
+                 e.error->reason() == (what == kind::postpone ? failure_reason::postponed_out : t.reason),
+             e, "5.1: the wrong reason");
     t.failed += says_failure(*t.said);
     counts_.failed_attempts += says_failure(*t.said);
     switch (e.kind) {
@@ -419,6 +449,11 @@ class model {
     if (what == kind::postpone)
       return retry.max_postpones && t.postponed >= *retry.max_postpones ? event_kind::dead : event_kind::postponed;
     return what == kind::dead || t.failed + 1 >= retry.max_attempts ? event_kind::dead : event_kind::failed;
+  }
+
+  // Of a deferred attempt, whose completion does not count any more.
+  [[nodiscard]] static event_kind expected_end_by_stop(const modelled_task& t) {
+    return t.cancelled ? event_kind::cancelled : event_kind::undone;
   }
 
   [[nodiscard]] static turnkey::duration backoff(const turnkey::retry_policy& retry, std::uint32_t failed) {

@@ -18,6 +18,7 @@
 namespace support {
 
 using turnkey::event_kind;
+using turnkey::failure_reason;
 using turnkey::policy;
 using turnkey::reject_reason;
 using turnkey::task_state;
@@ -48,7 +49,15 @@ struct modelled_task {
   std::set<int> holds{};  // 5.3: of its keys, those that it holds
   bool in_store = false;  // 5.1
   std::uint64_t death = 0;
-  std::optional<turnkey::outcome> said{};  // what the callback has just returned; a throw is outcome::retry()
+  // Of the attempt that runs: chapter 7.
+  std::uint64_t starts = 0;                                    // which of its attempts that is, over all lives
+  bool deferred = false;                                       // a completion is out
+  bool returned = false;                                       // its callback has
+  bool overdue = false;                                        // its time ran out, and was not extended since
+  bool told_to_stop = false;                                   // it ran out once
+  turnkey::time_point expires = (turnkey::time_point::max)();  // when it will
+  std::optional<turnkey::outcome> said{};                      // what it ends with, a throw is outcome::retry();
+  failure_reason reason{};                                     // who said so
 
   // 7.7
   [[nodiscard]] bool several() const { return !more_keys.empty(); }

@@ -460,8 +460,6 @@ inline void engine::ring() noexcept {
   };
   for (std::uint32_t i = 0; i != shard_count; ++i) {
     const auto& s = shards_[i];
-    while (expire_next(*s, now)) {
-    }
     for (bool more = true; more;) {
       wide_visit v(*this, *s);
       more = false;
@@ -479,8 +477,12 @@ inline void engine::ring() noexcept {
       }
       if (more) continue;
       if (!s->timers.empty()) by(s->timers.first()->when);
-      if (!s->leases.empty()) by(extra_of(*s->leases.first()).expires);
     }
+    if (!settings_.lease_time) continue;
+    std::optional<time_point> expires;
+    while (expire_next(*s, now, expires)) {  // after what is due: that goes first (rule 2.9)
+    }
+    if (expires) by(*expires);
   }
   offered_permit* permit;
   std::uint64_t lost;

@@ -227,17 +227,18 @@ inline void engine::wait_for_visitors() noexcept {
 }
 
 inline task* engine::take_unfinished() noexcept {
+  const time_point now = time_->now();
   task* undone = nullptr;
   for (auto& s : shards_) {
     lock lock(s->mutex);
     s->ids.for_each(
         [](task& t) { t.left_as = key_slot::state_of(t); });  // before the first one goes, and lets others be ready
   }
-  each_shard_jointly_if_needed([&](visit& v) { take_unfinished(v, undone); });
+  each_shard_jointly_if_needed([&](visit& v) { take_unfinished(v, undone, now); });
   return undone;
 }
 
-inline void engine::take_unfinished(visit& v, task*& undone) noexcept {
+inline void engine::take_unfinished(visit& v, task*& undone, time_point now) noexcept {
   shard& s = v.here();
   s.emptied = true;
   s.ids.for_each([&](task& t) {
@@ -246,6 +247,10 @@ inline void engine::take_unfinished(visit& v, task*& undone) noexcept {
       s.timers.remove(t);
       --s.counts.delayed;
     } else if (t.place == place::running) {  // deferred: its completion finds nothing any more
+      if (t.cancelled) {                     // and it never starts again (rule 6.5)
+        settle(v, t, outcome{outcome::kind::postpone}, failure_reason::asked, now);
+        return v.changed(*t.slot);
+      }
       v.end_attempt(t);
       --s.counts.running;
     }

@@ -297,7 +297,7 @@ class engine : private wakeable {
   void settle(visit& v, task& t, const outcome& said, failure_reason reason, time_point now) noexcept;
   [[nodiscard]] bool conclude(visit& v, task& t, result& done, time_point now) noexcept;
   void lose(visit& v, task& t, time_point now) noexcept;
-  [[nodiscard]] bool expire_next(shard& s, time_point now) noexcept;
+  [[nodiscard]] bool expire_next(shard& s, time_point now, std::optional<time_point>& next) noexcept;
   void rest(visit& v, task& t, time_point due) noexcept;
   void wake_up(visit& v, task& t) noexcept;
   void finish(visit& v, task& t, event_kind kind, const moment& end) noexcept;
@@ -330,7 +330,7 @@ class engine : private wakeable {
   [[nodiscard]] bool stalled() noexcept;
   void wait_for_visitors() noexcept;
   [[nodiscard]] task* take_unfinished() noexcept;
-  void take_unfinished(visit& v, task*& undone) noexcept;
+  void take_unfinished(visit& v, task*& undone, time_point now) noexcept;
   void tell_undone(task* undone) noexcept;
   void destroy_executor(bool inside) noexcept;
 

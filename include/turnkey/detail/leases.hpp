@@ -11,6 +11,7 @@
 #include <turnkey/detail/visit.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <stop_token>
 #include <utility>
 
@@ -99,8 +100,8 @@ inline void engine::lose(visit& v, task& t, time_point now) noexcept {
   settle(v, t, outcome{outcome::kind::retry}, failure_reason::lease_lost, now);
 }
 
-// The next lease of a shard whose time has run out; false when there is none.
-inline bool engine::expire_next(shard& s, time_point now) noexcept {
+// The next lease of a shard whose time has run out; false when there is none: then `next` is when the first one will.
+inline bool engine::expire_next(shard& s, time_point now, std::optional<time_point>& next) noexcept {
   key_slot* lines = nullptr;
   {
     wide_visit v(*this, s);
@@ -109,7 +110,11 @@ inline bool engine::expire_next(shard& s, time_point now) noexcept {
       v.widen(t->id);
       t = s.leases.first();
     }
-    if (t == nullptr || extra_of(*t).expires > now) return false;
+    if (t == nullptr) return false;
+    if (extra_of(*t).expires > now) {
+      next = extra_of(*t).expires;
+      return false;
+    }
     s.leases.remove(*t);
     t->progress.watched = false;
     t->progress.overdue = true;
