@@ -22,6 +22,8 @@
 #include <vector>
 
 namespace turnkey::inline v1 {
+template <class Key, class Message, class Hash, class KeyEqual>
+class consumer;
 
 // Runs tasks on the user's executor so that what belongs together by key keeps the policy it was submitted with:
 // parallel, exclusive or ordered, through failures, retries, cancellation and shutdown.
@@ -301,6 +303,9 @@ class scheduler {
   [[nodiscard]] task_records<Key> stop() noexcept { return engine_->stop_all(); }
 
  private:
+  template <class, class, class, class>
+  friend class consumer;
+
   using engine_type = detail::keyed_engine<Key, Hash, KeyEqual>;
   static constexpr const Key* no_key = nullptr;
 
