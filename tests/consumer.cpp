@@ -463,6 +463,24 @@ TEST_CASE("7.6 consumer: cancel drops what waits and what rests; what runs succe
   }
 }
 
+TEST_CASE("7.6 consumer: what is sent while a cancel is under way is handled") {
+  for (const policy p : {policy::parallel, policy::exclusive, policy::ordered}) {
+    CAPTURE(turnkey::to_string(p));
+    turnkey::testing::manual_executor pool;
+    turnkey::testing::manual_time time;
+    using message = std::shared_ptr<void>;
+    int handled = 0;
+    turnkey::consumer<int, message> c(pool, {.default_policy = p, .time = &time}, 4,
+                                      [&](std::span<message> all) { handled += static_cast<int>(all.size()); });
+    c.send(1, message(nullptr, [&c](void*) { c.send(1, message()); }));  // sends when it is destroyed
+    CHECK(c.cancel(1) == 1);
+    CHECK(c.unfinished(1) == 1);
+    pool.run_all();
+    CHECK(handled == 1);
+    CHECK(c.drain_for(0s) == drain_result::drained);
+  }
+}
+
 TEST_CASE("7.6 consumer: a paused consumer that was cancelled is drained") {
   stage s(under(policy::ordered));
   s.messages.pause();
