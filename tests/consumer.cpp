@@ -540,6 +540,76 @@ TEST_CASE("7.6 consumer: close lets the handler send on, but nobody else") {
   CHECK(s.messages.drain() == drain_result::drained);
 }
 
+TEST_CASE("7.6 consumer: on an inline_executor a send handles at once, and a send from inside waits for its turn") {
+  for (const policy p : {policy::parallel, policy::exclusive, policy::ordered}) {
+    CAPTURE(turnkey::to_string(p));
+    std::string seen;
+    std::unique_ptr<int_consumer> c;
+    int depth = 0;
+    c = std::make_unique<int_consumer>(turnkey::inline_executor{}, options<std::string>{.default_policy = p}, 4,
+                                       [&](int_batch& b) {
+                                         CHECK(++depth == 1);
+                                         for (const int m : b) {
+                                           seen += std::to_string(m);
+                                           if (m < 6) c->send("a", m + 1);
+                                         }
+                                         --depth;
+                                       });
+    c->send("a", 1);
+    CHECK(seen == "123456");
+    CHECK(c->drain() == drain_result::drained);
+  }
+}
+
+TEST_CASE("7.6 consumer: a hot key and equal hashes; cancel_all finds every key") {
+  struct same {
+    std::size_t operator()(int) const noexcept { return 7; }
+  };
+  turnkey::testing::manual_executor pool;
+  turnkey::testing::manual_time time;
+  int handled = 0;
+  turnkey::consumer<int, int, same> c(pool, {.default_policy = policy::ordered, .time = &time}, 4,
+                                      [&](std::span<int> all) { handled += static_cast<int>(all.size()); });
+  for (int i = 0; i != 100; ++i) c.send(i % 50, int{i});
+  CHECK(c.cancel(7) == 2);
+  CHECK(c.cancel_all() == 98);
+  for (int i = 0; i != 100; ++i) c.send(i % 50, int{i});
+  pool.run_all();
+  CHECK(handled == 100);
+  CHECK(c.stats().tasks.keys == 0);
+}
+
+TEST_CASE("7.6 consumer: a dead message that leaves a full store is counted and gone") {
+  options<std::string> o = under(policy::ordered, std::nullopt);
+  o.max_dead = 2;
+  stage s(o, 1);
+  s.says = [](int_batch&) { return outcome::dead("no"); };
+  s.send("a", 1, 5);
+  s.run();
+  CHECK(s.messages.dead_messages().size() == 2);
+  CHECK(s.messages.stats().died == 5);
+  CHECK(s.messages.stats().tasks.dead_evicted == 3);
+  CHECK(s.messages.drain() == drain_result::drained);
+}
+
+TEST_CASE("7.6 consumer: limits, pauses of a key and steps count batches") {
+  stage s(under(policy::ordered), 2);
+  s.messages.pause("a");
+  s.send("a", 1, 4);
+  s.send("b", 5, 5);
+  s.run();
+  CHECK(s.all_seen() == "b:5");
+  CHECK(s.messages.paused_keys() == std::vector<std::string>{"a"});
+  s.messages.pause();
+  s.messages.resume("a");
+  CHECK(s.messages.step());
+  s.run();
+  CHECK(s.all_seen() == "a:1,2");
+  s.messages.resume();
+  s.run();
+  CHECK(s.all_seen() == "a:3,4");
+}
+
 TEST_CASE("7.6 consumer: it may be destroyed inside its own handler") {
   turnkey::testing::manual_executor pool;
   turnkey::testing::manual_time time;

@@ -202,11 +202,11 @@ class consumer_core {
             some.push_back(e);
           }
         }
-        for (; !some.empty(); some.pop_back()) {
-          entry& e = *some.back();
-          const undo let_go([&] { release(e); });
-          all += cancel(e);
-        }
+        const undo let_go([&some] {
+          for (entry* e : some) release(*e);
+          some.clear();
+        });
+        for (entry* e : some) all += cancel(*e);
       }
     }
     return all;
