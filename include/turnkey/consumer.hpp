@@ -16,6 +16,7 @@
 
 #include <turnkey/batch.hpp>
 #include <turnkey/detail/consumer_core.hpp>
+#include <turnkey/detail/consumer_run.hpp>
 #include <turnkey/executor.hpp>
 #include <turnkey/inspect.hpp>
 #include <turnkey/options.hpp>

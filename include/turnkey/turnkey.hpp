@@ -7,6 +7,7 @@
 //     7    scheduler.hpp              the door: what a user calls, and what each call promises
 //     -    consumer.hpp               the same door for messages and batches (not included here)
 //          batch.hpp                  what its handler sees
+//          detail/consumer_run.hpp    what becomes of messages in an attempt
 //          detail/consumer_core.hpp   which message a task stands for
 //          detail/message_queue.hpp   the waiting messages of a key, side by side
 //     -    thread_pool.hpp            an executor for those who have none
