@@ -311,20 +311,58 @@ TEST_CASE("7.6 consumer: a dead message is redriven with fresh attempts, or disc
   }
 }
 
-TEST_CASE("7.6 ordered: redriven messages go in their order, before all that wait") {
-  stage s(under(policy::ordered, std::nullopt), 2);
-  s.says = [](int_batch& b) { return b[0] < 5 ? outcome::dead("no") : outcome::success(); };
-  s.send("a", 1, 4);
-  s.run();
-  REQUIRE(s.messages.dead_messages().size() == 4);
-  s.all_seen();
-  s.says = nullptr;
-  s.messages.pause();
-  s.send("a", 5, 7);
-  CHECK(s.messages.redrive_all() == 4);
-  s.messages.resume();
-  s.run();
-  CHECK(s.all_seen() == "a:1 a:2 a:3 a:4 a:5,6 a:7");
+TEST_CASE("7.6 ordered, exclusive: redriven messages go in their order, before all that wait") {
+  for (const policy p : {policy::exclusive, policy::ordered}) {
+    CAPTURE(turnkey::to_string(p));
+    stage s(under(p, std::nullopt), 2);
+    s.says = [](int_batch& b) { return b[0] < 5 ? outcome::dead("no") : outcome::success(); };
+    s.send("a", 1, 4);
+    s.run();
+    REQUIRE(s.messages.dead_messages().size() == 4);
+    s.all_seen();
+    s.says = nullptr;
+    s.messages.pause();
+    s.send("a", 5, 7);
+    CHECK(s.messages.redrive_all() == 4);
+    s.messages.resume();
+    s.run();
+    CHECK(s.all_seen() == "a:1 a:2 a:3 a:4 a:5,6 a:7");
+  }
+}
+
+TEST_CASE("7.6 ordered, exclusive: a redriven message goes before a driver that has gone on anew meanwhile") {
+  for (const policy p : {policy::exclusive, policy::ordered}) {
+    CAPTURE(turnkey::to_string(p));
+    stage s(under(p, std::nullopt), 1);
+    s.says = [&](int_batch& b) {
+      if (b[0] == 4) CHECK(s.messages.redrive("a") == 1);
+      return b[0] == 2 ? outcome::dead() : outcome::success();
+    };
+    s.send("a", 1, 6);
+    s.run();
+    CHECK(s.all_seen() == "a:1 a:2 a:3 a:4 a:2 a:5 a:6");
+    s.says = nullptr;
+    CHECK(s.messages.redrive_all() == 1);
+    s.run();
+    CHECK(s.all_seen() == "a:2");
+    CHECK(s.messages.drain() == drain_result::drained);
+  }
+}
+
+TEST_CASE("7.6 consumer: dropped with messages and dead ones in it, it destroys all of them") {
+  const auto alive = std::make_shared<int>(0);
+  for (const policy p : {policy::parallel, policy::exclusive, policy::ordered}) {
+    turnkey::testing::manual_executor pool;
+    turnkey::testing::manual_time time;
+    {
+      turnkey::consumer<int, std::shared_ptr<int>> c(
+          pool, {.default_policy = p, .retry = three, .time = &time}, 2,
+          [](batch<int, std::shared_ptr<int>>& b) { return b.key() == 1 ? outcome::dead() : outcome::retry(); });
+      for (int i = 0; i != 30; ++i) c.send(i % 3, std::shared_ptr<int>(alive));
+      pool.run_one();
+    }
+    CHECK(alive.use_count() == 1);
+  }
 }
 
 TEST_CASE("7.6 consumer: hold_key holds what waits behind a dead message until it is dealt with") {

@@ -176,11 +176,11 @@ decltype(auto) call_handler(Handler& handler, batch<Key, Message>& messages) {
 //   observer                          hears of tasks: a driver, which goes on anew after a batch without an event, and
 //                                     a message of its own
 //
-// A dead message is a dead task: listed, redriven and discarded by its id. Under ordered a redriven one is handled
-// before all messages that wait, and after those that died before it and are redriven too, but not before a batch that
-// runs. It comes alone, and nothing passes it. Under exclusive and parallel it goes where its id says among the tasks
-// of the key, before messages that were sent after the key's driver changed, else beside them. hold_key holds all that
-// wait behind the dead message, and under exclusive what is put aside before it goes on.
+// A dead message is a dead task: listed, redriven and discarded by its id. A redriven one comes alone. Under ordered
+// and exclusive it is handled before all messages that wait, and after those with smaller ids that are redriven too:
+// under ordered these died in the order of sending, under exclusive they were put aside in the order of failing. It
+// does not come before a batch that runs, and under ordered nothing starts until it is settled. hold_key holds all that
+// waits behind the dead message; under exclusive, what was put aside before it goes on.
 //
 //   Needs    Key can be hashed, compared and copied; Message can be moved. Moving one runs under a lock: it must not
 //   call
