@@ -22,10 +22,13 @@ class database {
   std::size_t insert(const turnkey::batch<std::string, row>& rows) {
     const std::lock_guard lock(mutex_);
     std::string& statements = log_[rows.key()];
-    statements += rows.number() == 1 ? "  insert" : "  attempt " + std::to_string(rows.number()) + " of";
+    statements += "  attempt ";
+    statements += std::to_string(rows.number());
+    statements += ":";
     std::size_t written = 0;
     for (const row& r : rows) {
-      statements += " " + std::to_string(r.id);
+      statements += " ";
+      statements += std::to_string(r.id);
       if (r.value.empty()) {
         statements += " (refused)";
         break;
