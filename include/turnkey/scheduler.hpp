@@ -25,6 +25,8 @@
 namespace turnkey::inline v1 {
 template <class Scheduler>
 class entry;
+template <class Key, class Message, class Hash, class KeyEqual>
+class consumer;
 
 // Runs tasks on the user's executor so that what belongs together by key keeps the policy it was submitted with:
 // parallel, exclusive or ordered, through failures, retries, cancellation and shutdown.
@@ -342,6 +344,9 @@ class scheduler {
   [[nodiscard]] task_records<Key> stop() noexcept { return engine_->stop_all(); }
 
  private:
+  template <class, class, class, class>
+  friend class consumer;
+
   using engine_type = detail::keyed_engine<Key, Hash, KeyEqual>;
   static constexpr Key* no_key = nullptr;
 

@@ -8,6 +8,11 @@
 //          future.hpp                 who waits for a result (not included here)
 //          task_error.hpp             how their tasks ended, as exceptions (not included here)
 //     7    scheduler.hpp              the door: what a user calls, and what each call promises
+//     -    consumer.hpp               the same door for messages and batches (not included here)
+//          batch.hpp                  what its handler sees
+//          detail/consumer_run.hpp    what becomes of messages in an attempt
+//          detail/consumer_core.hpp   which message a task stands for
+//          detail/message_queue.hpp   the waiting messages of a key, side by side
 //     -    thread_pool.hpp            an executor for those who have none
 //     -    testing.hpp                an executor and a clock that move when told (not included here)
 //     -    metrics.hpp                stats() as a page for Prometheus (not included here)

@@ -103,6 +103,24 @@ inline void engine::accept(visit& v, task& t, key_slot& slot, time_point now, du
   v.changed(slot);
 }
 
+// The same for a task whose first attempt is over already: `said` is what came of it.
+inline void engine::accept_settled(visit& v, task& t, key_slot& slot, time_point now, const outcome& said,
+                                   failure_reason reason) noexcept {
+  shard& s = v.here();
+  s.ids.insert(t);
+  t.submitted = now;
+  ++s.unfinished;
+  ++s.counts.submitted;
+  slot.arrive_resting(t);
+  v.say(event_kind::submitted, t, {0, 0, now});
+  t.place = place::running;  // for nobody to see: the lock is kept
+  std::construct_at(&t.run, run_state{0, s.counts.started});
+  t.progress = {};
+  ++s.counts.running;
+  settle(v, t, said, reason, now);
+  v.changed(slot);
+}
+
 // ---- drain
 
 // Whether nothing is unfinished. All shards' locks are held at once, so that no task hides behind another: a callback

@@ -107,6 +107,8 @@ class engine : private wakeable {
   void give_back_pending() noexcept;
   void prepare(bool may_rest);
   void accept(visit& v, task& t, key_slot& slot, time_point now, duration delay) noexcept;
+  void accept_settled(visit& v, task& t, key_slot& slot, time_point now, const outcome& said,
+                      failure_reason reason) noexcept;
 
   // ---- permits (detail/dispatch.hpp)
   static void begin(permit& p) noexcept;
@@ -139,6 +141,18 @@ class engine : private wakeable {
   [[nodiscard]] static bool concerns_several(const task& t) noexcept { return t.several || t.slot->has_parts(); }
   // Whether one is unfinished or dead. Relaxed is enough: a shard's lock publishes the ones that name its keys.
   [[nodiscard]] bool any_several() const noexcept { return several_.load(std::memory_order_relaxed) != 0; }
+
+  // ---- for tasks that stand for something else, one after the other: what a consumer's driver says
+  // It has succeeded with what it did, and goes on with more, after `delay` or at once behind what is ready; nothing is
+  // counted, and it keeps its id. Not one of the user's outcomes.
+  [[nodiscard]] static outcome anew(duration delay = {}) noexcept { return outcome{anew_kind, delay}; }
+  [[nodiscard]] static outcome failed_by(std::exception_ptr error) noexcept {
+    return outcome{outcome::kind::retry, {}, std::move(error)};
+  }
+  static void recount(attempt& a, std::uint32_t failed, std::uint32_t postponed) noexcept;
+  static void cancel_this(attempt& a) noexcept { a.engine_.cancel(a.id()); }
+  template <class Find, class Which>
+  void cancel_some(shard& s, Find find, Which which);
 
   // ---- leases that outlive the callback (detail/leases.hpp)
   bool complete(task_id id, std::uint64_t serial, const outcome& said, failure_reason reason) noexcept;
@@ -263,6 +277,7 @@ class engine : private wakeable {
     time_point began{};
     bool has_more = false;  // its key had more tasks when it started
   };
+  static constexpr auto anew_kind = static_cast<outcome::kind>(5);
   static constexpr std::uint32_t max_starts = 256;  // of a permit; then the pool's other users get their share
   static constexpr duration max_time = std::chrono::milliseconds{10};
 

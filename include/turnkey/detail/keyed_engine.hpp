@@ -97,6 +97,79 @@ class keyed_engine final : public engine {
     return taken;
   }
 
+  // ---- a task in two steps: what may fail first, then what cannot
+
+  // A seat for a task whose callable comes later.
+  struct promise {
+    task* t = nullptr;
+    key_slot* slot = nullptr;
+  };
+
+  // Promises a seat to a callable of type C, or says why not. `to` must be kept or broken.
+  //   Throws   std::bad_alloc; std::system_error; what hashing, comparing or copying a key throws. Nothing has changed.
+  template <class C>
+  std::optional<reject_reason> promise_seat(const Key& key, promise& to) {
+    const turnkey::policy how = policy_for(true, {});
+    const std::uint64_t hash = hash_of(key);
+    this->prepare(true);
+    const bool extra = this->settings().lease_time ||
+                       (how != policy::parallel && this->settings().dead_action == dead_action::hold_key);
+    const block layout = block::of(sizeof(C), alignof(C), extra);
+    seat<const Key> at{.key = &key, .hash = hash, .layout = layout, .pool = shard::pool_of(layout)};
+    TURNKEY_ASSERT(at.pool != shard::from_heap, "what is promised a seat is small");
+    visit v(*this, this->shard_of_hash(hash));
+    if (const auto reason = find_seat(v, at)) return *reason;
+    ++at.slot->arriving;
+    ++v.here().arriving;
+    v.changed(*at.slot);
+    to = {&build(at, arrival{.ops = &ops_of<C>, .policy = how}), at.slot};
+    return {};
+  }
+
+  // Seats the callable; `settled` is null, or what came of its first attempt, after `failed` and `postponed` earlier
+  // ones. False when stop() has come inside, where it waits for nobody: then nothing has happened.
+  struct settled_attempt {
+    outcome said;
+    failure_reason reason;
+    std::uint32_t failed;
+    std::uint32_t postponed;
+  };
+  template <class C>
+  bool keep_promise(const promise& p, C&& callable, const settled_attempt* settled = nullptr) noexcept {
+    using callable_type = std::decay_t<C>;
+    static_assert(std::is_nothrow_constructible_v<callable_type, C&&>);
+    const time_point now = this->now_or({});
+    visit v(*this, this->shard_of_hash(p.slot->hash()));
+    if (v.here().emptied) {
+      leave_promised(v, p);
+      return false;
+    }
+    --p.slot->arriving;
+    --v.here().arriving;
+    ::new (callable_of(*p.t)) callable_type(std::forward<C>(callable));
+    if (settled == nullptr) {
+      this->accept(v, *p.t, *p.slot, now, {});
+    } else {
+      p.t->failed = settled->failed;
+      p.t->postponed = settled->postponed;
+      this->accept_settled(v, *p.t, *p.slot, now, settled->said, settled->reason);
+    }
+    return true;
+  }
+
+  void break_promise(const promise& p) noexcept {
+    visit v(*this, this->shard_of_hash(p.slot->hash()));
+    leave_promised(v, p);
+  }
+
+  // As cancel_some() of the engine, for one key.
+  template <class Which>
+  void cancel_some_of(const Key& key, Which which) {
+    const std::uint64_t hash = hash_of(key);
+    this->cancel_some(
+        this->shard_of_hash(hash), [&](shard& s) { return find(s, hash, key); }, which);
+  }
+
   // ---- keys and the dead
 
   std::size_t cancel_key(const Key& key) {
@@ -388,6 +461,15 @@ class keyed_engine final : public engine {
   static void leave_seat(visit& v, const seat<K>& to) noexcept {
     --to.slot->arriving;
     --v.here().arriving;
+  }
+
+  void leave_promised(visit& v, const promise& p) noexcept {
+    const std::uint8_t pool = p.t->pool;
+    --p.slot->arriving;
+    --v.here().arriving;
+    p.t->~task();
+    v.here().blocks[pool].give(p.t);
+    v.changed(*p.slot);
   }
 
   template <class K>

@@ -20,15 +20,14 @@ inline void engine::settle(visit& v, task& t, const outcome& said, failure_reaso
   --s.counts.running;
   const auto kind = said.what();
   const moment end{t.failed + 1, v.end_attempt(t), now};
-  const bool failed = kind != outcome::kind::success && kind != outcome::kind::postpone;
-  if (failed) {
-    ++s.counts.failed_attempts;
-    ++t.failed;
-  }
   if (kind == outcome::kind::success) {
     ++s.counts.succeeded;
     finish(v, t, event_kind::succeeded, end);
     return;
+  }
+  if (kind != outcome::kind::postpone && kind != anew_kind) {
+    ++s.counts.failed_attempts;
+    ++t.failed;
   }
   if (t.cancelled || s.emptied) {
     ++(t.cancelled ? s.counts.cancelled : s.counts.undone);
@@ -36,6 +35,14 @@ inline void engine::settle(visit& v, task& t, const outcome& said, failure_reaso
     return;
   }
   t.signalled = false;  // what a lease that expired has said is over
+  if (kind == anew_kind) {
+    if (said.delay() > duration::zero()) {
+      rest(v, t, later(now, said.delay()));
+    } else {
+      t.slot->come_back_behind(t, s.ids.skip());
+    }
+    return;
+  }
   const retry_policy retry = retry_of(t);
   if (kind == outcome::kind::postpone) {
     ++t.postponed;
@@ -65,6 +72,14 @@ inline void engine::settle(visit& v, task& t, const outcome& said, failure_reaso
   rest(v, t, due);
   if (due <= now) wake_up(v, t);
   v.say(event_kind::failed, t, end, due, failure{reason, said.why()});
+}
+
+// From now on the attempt that runs is the one after so many failed and postponed ones: the task goes on with something
+// else.
+inline void engine::recount(attempt& a, std::uint32_t failed, std::uint32_t postponed) noexcept {
+  lock lock(a.engine_.shard_of_id(a.task_.id).mutex);
+  a.task_.failed = failed;
+  a.task_.postponed = postponed;
 }
 
 // A running task gives up its lease and its worker until `due`.
@@ -340,6 +355,31 @@ std::size_t engine::cancel_each(shard& s, Each each) {
     signal_running(s, is_cancelled);
   }
   return cancelled;
+}
+
+// Cancels the tasks of a key that do not run and for which `which` says yes, and tells those that run to stop. `find`
+// gives the slot of the key in its shard, under the lock; null: none.
+template <class Find, class Which>
+void engine::cancel_some(shard& s, Find find, Which which) {
+  cancel_each(s, [&](shard& here, auto cancel) {
+    key_slot* const slot = find(here);
+    for (task* t = slot != nullptr ? slot->first_task() : nullptr; t != nullptr;) {
+      task* const next = key_slot::task_after(*t);
+      if (t->place != place::running && which(*t)) cancel(*t);
+      t = next;
+    }
+  });
+  for (bool more = true; more;) {
+    visit v(*this, s);
+    more = false;
+    key_slot* const slot = find(s);
+    for (task* t = slot != nullptr ? slot->first_task() : nullptr; t != nullptr && !more;
+         t = key_slot::task_after(*t)) {
+      if (t->place != place::running || t->signalled) continue;
+      t->signalled = more = true;
+      v.signal(t->run.stop);
+    }
+  }
 }
 
 // Does something to the dead tasks of a shard for which `which` says yes, one visit each, in id order (rule 5.2).
