@@ -198,7 +198,7 @@ class program {
       case 4:
       case 5: now().cancel(any_task()); return;
       case 6:
-      case 7: now().cancel(any_key()); return;
+      case 7: without_inline([&] { now().cancel(any_key()); }); return;
       case 8: without_inline([&] { now().cancel_all(); }); return;
       case 9:
       case 10:
