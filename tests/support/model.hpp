@@ -427,7 +427,7 @@ class model {
         t.state = t.came_back ? task_state::delayed : task_state::waiting;
         t.due = now + t.said->delay();
         for (const auto& other : tasks_)
-          if (t.shares_a_key_with(other))
+          if (!t.came_back && t.shares_a_key_with(other))
             t.place = (std::max)({t.place, other.place, static_cast<std::uint64_t>(other.id)});
         t.postponement = ++postponements_;
         return expect(e.due == t.due, e, "3: due after the delay");
