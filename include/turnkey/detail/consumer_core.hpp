@@ -6,14 +6,13 @@
 //
 // Always true while a shard is not locked:
 //   M1  Where messages wait, there is a driver: `entry::driver` is its number. A runner with another number, and
-//   without
-//       a message, has nothing to do and ends.
+//       without a message, has nothing to do and ends.
 //   M2  An entry stands in the table while a runner, a sender or a message needs it.
 //   M3  Memory for a task is promised before a message depends on it; where it is missing after a failure, the messages
 //       go back into the queue and the driver stands for the first of them.
 //
 //   Locks    a shard's: a leaf. The scheduler is never called, and no message destroyed, under it; messages are moved
-//   in.
+//            in.
 #pragma once
 
 #include <turnkey/attempt.hpp>
