@@ -387,7 +387,7 @@ class consumer {
   template <class M>
   std::optional<reject_reason> offer(const Key& key, M&& message) {
     if constexpr (std::same_as<M, Message>) {
-      return core_->send(key, std::move(message));
+      return core_->send(key, std::forward<M>(message));
     } else {
       return core_->send(key, Message(std::forward<M>(message)));
     }

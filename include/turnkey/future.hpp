@@ -143,8 +143,9 @@ auto with_future(F&& callback, Submit submit) {
 template <class Key, class Hash, class KeyEqual, class F>
 auto submit_future(scheduler<Key, Hash, KeyEqual>& s, std::type_identity_t<Key> key, const task_options& options,
                    F&& callback) {
-  return detail::with_future(std::forward<F>(callback),
-                             [&](auto&& promising) { s.submit(std::move(key), options, std::move(promising)); });
+  return detail::with_future(std::forward<F>(callback), [&](auto&& promising) {
+    s.submit(std::move(key), options, std::forward<decltype(promising)>(promising));
+  });
 }
 template <class Key, class Hash, class KeyEqual, class F>
 auto submit_future(scheduler<Key, Hash, KeyEqual>& s, std::type_identity_t<Key> key, F&& callback) {
@@ -154,8 +155,9 @@ auto submit_future(scheduler<Key, Hash, KeyEqual>& s, std::type_identity_t<Key> 
 // The same for a task without a key.
 template <class Key, class Hash, class KeyEqual, class F>
 auto submit_future(scheduler<Key, Hash, KeyEqual>& s, const task_options& options, F&& callback) {
-  return detail::with_future(std::forward<F>(callback),
-                             [&](auto&& promising) { s.submit(options, std::move(promising)); });
+  return detail::with_future(std::forward<F>(callback), [&](auto&& promising) {
+    s.submit(options, std::forward<decltype(promising)>(promising));
+  });
 }
 template <class Key, class Hash, class KeyEqual, class F>
 auto submit_future(scheduler<Key, Hash, KeyEqual>& s, F&& callback) {
