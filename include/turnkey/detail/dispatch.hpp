@@ -71,15 +71,14 @@ inline void engine::add_permit() noexcept {
   if (auto* const p = new (std::nothrow) offered_permit) permits_.add(made(*p));
 }
 
-// Lines that may start something take their places in the fair order; `places` of deferred tasks are free again.
-inline void engine::push(key_slot* lines, std::size_t places) noexcept {
-  if (settings_.runs_inline) return push_and_serve(lines, places);
+// Lines that may start something take their places in the fair order.
+inline void engine::push(key_slot* lines) noexcept {
+  if (settings_.runs_inline) return push_and_serve(lines);
   visitor me;
   offered_permit* permit;
   time_point opens;  // the alarm must be set for the pace, whether anything waits yet or not
   {
     lock lock(gate_);
-    valve_.give_places(places);
     ready_.push_all(lines);
     permit = next_offer();
     opens = valve_.shut_until();
@@ -95,14 +94,13 @@ inline void engine::push(key_slot* lines, std::size_t places) noexcept {
 }
 
 // The same under an inline_executor, which needs no permit: this thread becomes the worker.
-inline void engine::push_and_serve(key_slot* lines, std::size_t places) noexcept {
+inline void engine::push_and_serve(key_slot* lines) noexcept {
   worker w;
   look_at_clock(w);
   bool seated;
   time_point opens;
   {
     lock lock(gate_);
-    valve_.give_places(places);
     ready_.push_all(lines);
     seated = seat(w);
     opens = valve_.shut_until();
@@ -113,6 +111,15 @@ inline void engine::push_and_serve(key_slot* lines, std::size_t places) noexcept
   keep();  // a callback may destroy the scheduler
   serve(w);
   drop();
+}
+
+// The same when a deferred task has given up its place among those that run.
+inline void engine::push_with_place(key_slot* lines) noexcept {
+  {
+    lock lock(gate_);
+    valve_.give_place();
+  }
+  push(lines);
 }
 
 // Hands a permit to the executor: the user's code, so no lock is held.
@@ -361,7 +368,7 @@ inline task* engine::passing(shard& s, worker& w) noexcept {
 // null.
 inline const task* engine::several_to_start(shard& s, const worker& w) noexcept {
   if (w.line != nullptr) [[likely]]
-    return w.line->granted() != nullptr && w.line->granted()->slot == w.line ? w.line->granted() : nullptr;
+    return w.line->granted_here();
   const task* const t = s.ids.find(w.ticket.pass->id);
   return t != nullptr && t->several ? t : nullptr;
 }
@@ -371,18 +378,7 @@ inline const task* engine::several_to_start(shard& s, const worker& w) noexcept 
 inline void engine::turn(worker& w) noexcept {
   shard& s = w.line != nullptr ? shard_of_hash(w.line->hash()) : shard_of_id(w.ticket.pass->id);
   const time_point began = w.now;
-  task* t;
-  {
-    wide_visit v(*this, s);
-    while (const task* const several = several_to_start(s, w)) {
-      if (v.has(group_of(*several).shards)) break;
-      v.widen(several->id, group_of(*several).shards);
-    }
-    if (w.line != nullptr) w.line->queued = false;
-    t = start_next(*v, w);
-    if (w.line != nullptr) v->changed(*w.line);
-    if (t == nullptr) v->leave_lines_in(w.lines);
-  }
+  task* t = begin_line(w, s);
   for (std::uint32_t started = 1; t != nullptr; ++started) {
     result done = run(w, *t);
     bool more = started < w.ticket.starts;
@@ -390,21 +386,63 @@ inline void engine::turn(worker& w) noexcept {
       if (!done.clock_read) w.now = now_or(w.now);
       more = w.now - began < settings_.turn_time || !others_wait();
     }
-    wide_visit v(*this, s);
-    if (w.line->has_parts()) [[unlikely]]
-      v.widen(w.line->hash());
-    if (done.deferred) [[unlikely]] {
-      w.left_behind = conclude(*v, *t, done, w.now);
-      more = more && !w.left_behind;
-    } else {
-      settle(*v, *t, done.outcome, done.reason, w.now);
-    }
-    if (v.is_wide()) [[unlikely]]
-      stir(v.all(), *w.line);  // what has ended may let a task of several keys go first
-    t = more ? start_next(*v, w) : nullptr;
-    v->changed(*w.line);
-    if (t == nullptr) v->leave_lines_in(w.lines);
+    t = follow_line(w, s, *t, done, more);
   }
+}
+
+// The first task of a turn; null when none may start.
+inline task* engine::begin_line(worker& w, shard& s) noexcept {
+  {
+    visit v(*this, s);
+    if (several_to_start(s, w) == nullptr) [[likely]]
+      return begin_line(v, w);
+  }
+  return begin_line_jointly(w, s);
+}
+[[gnu::always_inline]] inline task* engine::begin_line(visit& v, worker& w) noexcept {
+  if (w.line != nullptr) w.line->queued = false;
+  task* const t = start_next(v, w);
+  if (w.line != nullptr) v.changed(*w.line);
+  if (t == nullptr) v.leave_lines_in(w.lines);
+  return t;
+}
+// The same when a task of several keys is next, which needs the locks of all of them.
+[[gnu::cold]] inline task* engine::begin_line_jointly(worker& w, shard& s) noexcept {
+  wide_visit v(*this, s);
+  while (const task* const several = several_to_start(s, w)) {
+    if (v.has(group_of(*several).shards)) break;
+    v.widen(several->id, group_of(*several).shards);
+  }
+  return begin_line(*v, w);
+}
+
+// What has run is settled, and the line's next one starts if there may be more; null when none does.
+inline task* engine::follow_line(worker& w, shard& s, task& t, result& done, bool more) noexcept {
+  {
+    visit v(*this, s);
+    if (!w.line->has_parts()) [[likely]]
+      return follow_line(v, w, t, done, more);
+  }
+  return follow_line_jointly(w, t, done, more);
+}
+[[gnu::cold]] inline task* engine::follow_line_jointly(worker& w, task& t, result& done, bool more) noexcept {
+  joint all(*this);
+  return follow_line(all.of(*w.line), w, t, done, more);
+}
+[[gnu::always_inline]] inline task* engine::follow_line(visit& v, worker& w, task& t, result& done,
+                                                        bool more) noexcept {
+  if (done.deferred) [[unlikely]] {
+    w.left_behind = conclude(v, t, done, w.now);
+    more = more && !w.left_behind;
+  } else {
+    settle(v, t, done.outcome, done.reason, w.now);
+  }
+  if (v.is_joint()) [[unlikely]]
+    stir(v.all(), *w.line);  // what has ended may let a task of several keys go first
+  task* const next = more ? start_next(v, w) : nullptr;
+  v.changed(*w.line);
+  if (next == nullptr) v.leave_lines_in(w.lines);
+  return next;
 }
 
 // Calls a callback, without any lock. Its callable is destroyed at once when it will not be needed again.
@@ -418,11 +456,11 @@ inline engine::result engine::run(worker& w, task& t) noexcept {
     done.outcome = outcome{outcome::kind::retry, {}, std::current_exception()};
     done.reason = failure_reason::threw;
   }
-  const bool succeeded = done.outcome.what() == outcome::kind::success;
   done.deferred = a.deferred_;
-  if (succeeded && !done.deferred) spend(t, task_state::succeeded);
+  const bool succeeded = done.outcome.what() == outcome::kind::success && !done.deferred;
+  if (succeeded) spend(t, task_state::succeeded);
   w.me.in_callback = false;
-  done.clock_read = !succeeded || done.deferred || settings_.exact;
+  done.clock_read = !succeeded || settings_.exact;
   if (done.clock_read) w.now = now_or(w.now);
   return done;
 }

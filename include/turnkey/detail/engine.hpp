@@ -113,8 +113,9 @@ class engine : private wakeable {
   // ---- permits (detail/dispatch.hpp)
   static void begin(permit& p) noexcept;
   static void gone(permit& p) noexcept;
-  void push(key_slot* lines, std::size_t places = 0) noexcept;
-  void push_and_serve(key_slot* lines, std::size_t places = 0) noexcept;
+  void push(key_slot* lines) noexcept;
+  void push_with_place(key_slot* lines) noexcept;
+  void push_and_serve(key_slot* lines) noexcept;
   void offer(offered_permit& p) noexcept;
   void ring() noexcept;
   void alarm_at(time_point time) noexcept;
@@ -290,6 +291,12 @@ class engine : private wakeable {
     bool clock_read = false;       // worker::now is the time of its end
   };
   void turn(worker& w) noexcept;
+  [[nodiscard]] task* begin_line(worker& w, shard& s) noexcept;
+  [[nodiscard]] task* begin_line(visit& v, worker& w) noexcept;
+  [[nodiscard]] task* begin_line_jointly(worker& w, shard& s) noexcept;
+  [[nodiscard]] task* follow_line(worker& w, shard& s, task& t, result& done, bool more) noexcept;
+  [[nodiscard]] task* follow_line(visit& v, worker& w, task& t, result& done, bool more) noexcept;
+  [[nodiscard]] task* follow_line_jointly(worker& w, task& t, result& done, bool more) noexcept;
   [[nodiscard]] static const task* several_to_start(shard& s, const worker& w) noexcept;
   [[nodiscard]] result run(worker& w, task& t) noexcept;
   [[nodiscard]] bool seat(worker& w) noexcept TURNKEY_REQUIRES(gate_);

@@ -6,14 +6,14 @@
 //   K1  `tasks` has every unfinished task of the key, in id order.
 //   K2  A parallel or exclusive task in line stands in its line's fifo, or, when it came back, in one of its line's
 //       heaps. An ordered one stands in `tasks` alone: it may start only when it is the first there.
-//   K3  `lease` is the one running task of the key that is exclusive or ordered; null when there is none.
+//   K3  `lease` is the one running task of the key that is exclusive or ordered, or the one that it is granted to (K6);
+//       null when there is none.
 //   K4  `hold` is the smallest id in `holders` and of the evicted holder; nothing with a larger id starts.
 //   K5  In `parked` stand only tasks that the hold or a reservation keeps back; a change of these puts them back into
 //       `again`.
 //   K6  A task of several keys, or its part, stands in `tasks`, and while it is in line in `reservers`, when only
-//   leases
-//       keep it, or else in `idlers`. `granted` is the first reserver of all its keys, when all their leases are free
-//       and nothing goes before it: then it is next in its own line, and nothing takes the lease of the others.
+//       leases keep it, or else in `idlers`. Free leases are granted to the first reserver of all its keys when nothing
+//       goes before it: then it is next in its own line, and nothing takes the leases of the others.
 #pragma once
 
 #include <turnkey/detail/config.hpp>
@@ -168,20 +168,27 @@ class key_slot {
 
   // Whether a task that reserves all its keys may take the lease of this one now.
   [[nodiscard]] bool may_take_lease(const task& part) noexcept {
-    if (lease_ != nullptr || reservers_.first() != &part) return false;
+    if (lease() != nullptr || reservers_.first() != &part) return false;
     const task* const other = next_of_one_key();
     return other == nullptr || goes_before(*group_of(part).home, *other);
   }
   // It may take all of its leases, or may not any more: null.
-  void grant(task* home) noexcept { granted_ = home; }
-  [[nodiscard]] task* granted() const noexcept { return granted_; }
+  void grant(task* home) noexcept { lease_ = home; }
+  [[nodiscard]] task* granted() const noexcept {
+    return lease_ != nullptr && lease_->place != place::running ? lease_ : nullptr;
+  }
+
+  // The one that it is granted to, if that stands in this line.
+  [[nodiscard]] const task* granted_here() const noexcept {
+    const task* const home = granted();
+    return home != nullptr && home->slot == this ? home : nullptr;
+  }
 
   // It starts, with the lease; and gives it up.
   void give_lease(task& part) noexcept {
     reservers_.remove(part);
     limits_changed();
-    granted_ = nullptr;
-    lease_ = group_of(part).home;
+    TURNKEY_ASSERT(lease_ == group_of(part).home, "K6: it was granted");
   }
   void take_lease_back() noexcept {
     lease_ = nullptr;
@@ -195,10 +202,7 @@ class key_slot {
   [[nodiscard]] static task* idler_after(const task& part) noexcept { return task_list<&task::line>::after(part); }
 
   // Whether pause or hold have changed since this was asked last.
-  [[nodiscard]] bool conditions_changed() noexcept {
-    const bool pause_changed = std::exchange(seen_paused_, paused_) != paused_;
-    return std::exchange(seen_hold_, hold_) != hold_ || pause_changed;
-  }
+  [[nodiscard]] bool conditions_changed() noexcept { return std::exchange(conditions_changed_, false); }
 
   // ---- holds (rule 5.3)
 
@@ -250,8 +254,14 @@ class key_slot {
 
   // ---- a pause of this key (rule 6.1); both say whether that changed anything
 
-  bool pause() noexcept { return !std::exchange(paused_, true); }
-  bool resume() noexcept { return std::exchange(paused_, false); }
+  bool pause() noexcept {
+    conditions_changed_ = true;
+    return !std::exchange(paused_, true);
+  }
+  bool resume() noexcept {
+    conditions_changed_ = true;
+    return std::exchange(paused_, false);
+  }
   [[nodiscard]] bool paused() const noexcept { return paused_; }
 
   [[nodiscard]] static task_state state_of(const task& t) noexcept {
@@ -279,7 +289,7 @@ class key_slot {
     const task* const first = tasks_.first();
     if (t.policy == policy::ordered && first != &t)
       return {.kind = why::reason::predecessor, .task = task_id{first->id}, .state = state_of(*first)};
-    if (t.policy != policy::parallel && lease_ != nullptr)
+    if (t.policy != policy::parallel && lease() != nullptr)
       return {.kind = why::reason::lease,
               .task = task_id{lease_->id},
               .state = task_state::running,
@@ -296,7 +306,9 @@ class key_slot {
   [[nodiscard]] std::uint32_t depth() const noexcept { return depth_; }
   [[nodiscard]] task* first_task() const noexcept { return tasks_.first(); }
   [[nodiscard]] static task* task_after(const task& t) noexcept { return task_list<&task::peers>::after(t); }
-  [[nodiscard]] const task* lease() const noexcept { return lease_; }
+  [[nodiscard]] const task* lease() const noexcept {
+    return lease_ != nullptr && lease_->place == place::running ? lease_ : nullptr;
+  }
 
   // Whether an unfinished task, a pause or a hold needs the key.
   [[nodiscard]] bool in_use() const noexcept { return depth_ != 0 || arriving != 0 || paused_ || held(); }
@@ -345,10 +357,8 @@ class key_slot {
 
   // Whom the lease would go to: the first of the ordered, if it is the first of all, or the first exclusive one.
   [[nodiscard]] task* next_leased() noexcept {
-    if (lease_ != nullptr) return nullptr;
-    if (granted_ != nullptr) [[unlikely]]
-      return granted_->slot == this ? granted_ : nullptr;
-    return next_of_one_key();
+    if (lease_ == nullptr) return next_of_one_key();
+    return lease_->place != place::running && lease_->slot == this ? lease_ : nullptr;
   }
 
   // The same, of the tasks of this key alone.
@@ -413,13 +423,13 @@ class key_slot {
 
   void hold_changed() noexcept {
     hold_ = holders_ != nullptr && holders_->id < evicted_holder_ ? holders_->id : evicted_holder_;
+    conditions_changed_ = true;
     parallel_.again.merge(parallel_.parked);
     limits_changed();
   }
   void limits_changed() noexcept {
-    lease_limit_ = hold_;
-    if (!reservers_.empty() && place_in_line(*reservers_.first()) < hold_)
-      lease_limit_ = place_in_line(*reservers_.first());
+    const task* const first = reservers_.first();
+    lease_limit_ = first != nullptr && place_in_line(*first) < hold_ ? place_in_line(*first) : hold_;
     exclusive_.again.merge(exclusive_.parked);
   }
 
@@ -436,19 +446,17 @@ class key_slot {
   task* holders_ = nullptr;  // by id; dead ones in the store, and redriven ones that have not succeeded yet
   task_heap<by_place> reservers_;
   task_list<&task::line> idlers_;
-  std::uint64_t seen_hold_ = 0;
-  bool seen_paused_ = false;
   line exclusive_;
   line parallel_;
   task_list<&task::peers> tasks_;
   task* lease_ = nullptr;
-  task* granted_ = nullptr;
   std::uint64_t hold_ = nobody;
   std::uint64_t lease_limit_ = nobody;  // of the ids of exclusive tasks: the hold's, and that of the first reserver
   std::uint64_t hash_;
   std::uint32_t depth_ = 0;
   std::uint32_t parts_ = 0;  // of tasks of several keys that are in line or run
   bool paused_ = false;
+  bool conditions_changed_ = false;  // pause or hold, since conditions_changed() was asked
 
  public:
   // Set and read by whoever holds the shard's lock.

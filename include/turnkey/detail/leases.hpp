@@ -90,7 +90,7 @@ inline bool engine::complete(task_id id, std::uint64_t serial, const outcome& sa
     v->changed(slot);
     v->leave_lines_in(lines);
   }
-  push(lines, 1);
+  push_with_place(lines);
   return true;
 }
 
@@ -128,7 +128,7 @@ inline bool engine::expire_next(shard& s, time_point now, std::optional<time_poi
     v->changed(slot);
     v->leave_lines_in(lines);
   }
-  push(lines, 1);
+  push_with_place(lines);
   return true;
 }
 

@@ -71,7 +71,7 @@ inline void engine::settle(visit& v, task& t, const outcome& said, failure_reaso
   const time_point due = later(now, delay > duration::zero() ? delay : duration::zero());
   rest(v, t, due);
   if (due <= now) wake_up(v, t);
-  v.say(event_kind::failed, t, end, due, failure{reason, said.why()});
+  v.say_failure(event_kind::failed, t, end, due, reason, said.why());
 }
 
 // From now on the attempt that runs is the one after so many failed and postponed ones: the task goes on with something
@@ -153,7 +153,7 @@ inline void engine::die(visit& v, task& t, std::exception_ptr why, failure_reaso
   ++s.counts.dead;
   if (dead_.fetch_add(1, std::memory_order_relaxed) >= settings_.max_dead) v.evict_later();
   if (t.several) others_changed(v, t);
-  v.say(event_kind::dead, t, end, {}, failure{reason, t.error});
+  v.say_failure(event_kind::dead, t, end, {}, reason, t.error);
   if (t.ops->fate != nullptr) [[unlikely]]
     v.tell_of_death(t);
 }

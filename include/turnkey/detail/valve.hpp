@@ -138,8 +138,8 @@ class valve {
   //   Gives    the pass, to be deleted.
   static pass* leave_behind(const ticket& t) noexcept { return t.pass; }
 
-  // Such tasks do not run any more.
-  void give_places(std::size_t n) noexcept { in_flight_ -= n; }
+  // Such a task does not run any more.
+  void give_place() noexcept { --in_flight_; }
 
   // It comes back. A right that was not used is there again, but a pass only where the ticket had been revoked.
   //   Gives    the pass, to be deleted, unless it is there again.

@@ -85,25 +85,14 @@ class visit {
   }
 
   // Tells the observer that something happened to `t`, which goes on.
-  void say(event_kind kind, const task& t, const moment& when, time_point due = {},
-           std::optional<failure> error = {}) noexcept {
-    if (!engine_.settings().observed) return;
-    TURNKEY_ASSERT(said_ != max_said, "a visit has room for what it says");
-    more_ = true;
-    ++t.slot->references;
-    ++shard_.busy;
-    raw_event& e = *new (events_ + said_ * sizeof(raw_event)) raw_event;
-    ++said_;
-    e.kind = kind;
-    e.slot = t.slot;
-    e.number = next_number(t);
-    e.id = task_id{t.id};
-    e.policy = t.policy;
-    e.attempt = when.attempt;
-    e.fence = when.fence;
-    e.time = when.time;
-    e.due = due;
-    e.error = std::move(error);
+  void say(event_kind kind, const task& t, const moment& when, time_point due = {}) noexcept {
+    if (engine_.settings().observed) [[unlikely]]
+      note(kind, t, when, due);
+  }
+  void say_failure(event_kind kind, const task& t, const moment& when, time_point due, failure_reason reason,
+                   const std::exception_ptr& why) noexcept {
+    if (engine_.settings().observed) [[unlikely]]
+      note(kind, t, when, due).error.emplace(reason, why);
   }
 
   // A resting task enters the timers.
@@ -205,6 +194,26 @@ class visit {
     } else if (ready_ != nullptr) {
       push();
     }
+  }
+
+  // What is told later.
+  raw_event& note(event_kind kind, const task& t, const moment& when, time_point due) noexcept {
+    TURNKEY_ASSERT(said_ != max_said, "a visit has room for what it says");
+    more_ = true;
+    ++t.slot->references;
+    ++shard_.busy;
+    raw_event& e = *new (events_ + said_ * sizeof(raw_event)) raw_event;
+    ++said_;
+    e.kind = kind;
+    e.slot = t.slot;
+    e.number = next_number(t);
+    e.id = task_id{t.id};
+    e.policy = t.policy;
+    e.attempt = when.attempt;
+    e.fence = when.fence;
+    e.time = when.time;
+    e.due = due;
+    return e;
   }
 
   [[nodiscard]] std::uint64_t next_number(const task& t) noexcept {
