@@ -2,16 +2,21 @@
 // task allocate once all is warm?
 // Baselines: the bare pool and the hand-written keyed ones. Bytes are those of malloc's blocks with their headers, of
 // all that operator new gave; this program replaces it.
+#include <turnkey/consumer.hpp>
+#include <turnkey/turnkey.hpp>
+
 #include "support/batch.hpp"
 
 #include <benchmark/benchmark.h>
 #include <malloc.h>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <new>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -112,6 +117,32 @@ void allocate(benchmark::State& state) {
   judge(state, fault);
 }
 
+// Bytes of a message that waits in a consumer, whose limit is its size and 64.
+template <class Message>
+void hold_messages(benchmark::State& state, std::uint64_t keys) {
+  double bytes = 0;
+  std::string fault;
+  for (auto _ : state) {
+    const std::int64_t before = alive;
+    {
+      turnkey::thread_pool pool{2};
+      turnkey::consumer<std::uint64_t, Message> consumer(
+          pool, turnkey::options<std::uint64_t>{.default_policy = turnkey::policy::ordered}, 64,
+          [](std::span<Message>) {});
+      consumer.pause();
+      const std::int64_t empty = alive;
+      for (std::size_t i = 0; i != tasks; ++i) consumer.send(i % keys, Message{});
+      bytes = static_cast<double>(alive - empty) / static_cast<double>(tasks);
+      consumer.resume();
+      consumer.drain();
+    }
+    if (alive != before) fault = "memory was not given back";
+    if (bytes > sizeof(Message) + 64) fault = "a message takes more than its size and 64 bytes";
+  }
+  state.counters["bytes/message"] = bytes;
+  judge(state, fault);
+}
+
 template <class Function>
 void add(const std::string& name, Function function) {
   benchmark::RegisterBenchmark(("memory/" + name).c_str(), function)->Iterations(1)->Unit(benchmark::kMillisecond);
@@ -133,6 +164,11 @@ void add() {
 }
 
 [[maybe_unused]] const bool registered = [] {
+  add("waiting/one_key/consumer/u64", [](benchmark::State& s) { hold_messages<std::uint64_t>(s, 1); });
+  add("waiting/one_key/consumer/64_bytes",
+      [](benchmark::State& s) { hold_messages<std::array<std::uint64_t, 8>>(s, 1); });
+  add("waiting/1k_keys/consumer/64_bytes",
+      [](benchmark::State& s) { hold_messages<std::array<std::uint64_t, 8>>(s, 1'000); });
   for_each_system([]<template <class> class System> { add<System>(); });
   return true;
 }();

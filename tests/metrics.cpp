@@ -49,14 +49,14 @@ std::string refusal_of(const std::string& prefix, const metrics::labels& labels)
 }  // namespace
 
 TEST_CASE("9.1 metrics: the page shows every field of stats, with its unit, in the text format") {
-  static_assert(sizeof(stats) == 22 * sizeof(std::uint64_t), "a new field of stats has its row in metrics.hpp too");
+  static_assert(sizeof(stats) == 25 * sizeof(std::uint64_t), "a new field of stats has its row in metrics.hpp too");
   stats s;
   std::uint64_t n = 0;
   for (auto* field :
-       {&s.submitted,    &s.started,   &s.succeeded,  &s.failed_attempts, &s.postponed,         &s.died,
-        &s.cancelled,    &s.undone,    &s.redriven,   &s.rejected,        &s.executor_refusals, &s.permits_lost,
-        &s.dead_evicted, &s.waiting,   &s.ready,      &s.running,         &s.delayed,           &s.dead,
-        &s.keys,         &s.held_keys, &s.paused_keys})
+       {&s.submitted,    &s.started,   &s.succeeded,   &s.failed_attempts, &s.postponed,         &s.died,
+        &s.cancelled,    &s.undone,    &s.redriven,    &s.rejected,        &s.executor_refusals, &s.permits_lost,
+        &s.dead_evicted, &s.waiting,   &s.ready,       &s.running,         &s.delayed,           &s.dead,
+        &s.keys,         &s.held_keys, &s.paused_keys, &s.leases_expired,  &s.leases_lost,       &s.late_results})
     *field = ++n;
   s.oldest_age = 1500ms;
   CHECK(metrics().add(s).text() == R"(# HELP turnkey_tasks_submitted_total Tasks accepted.
@@ -83,6 +83,15 @@ turnkey_attempts_failed_total 4
 # HELP turnkey_attempts_postponed_total Attempts that said later.
 # TYPE turnkey_attempts_postponed_total counter
 turnkey_attempts_postponed_total 5
+# HELP turnkey_leases_expired_total Times that an attempt outlived its lease time.
+# TYPE turnkey_leases_expired_total counter
+turnkey_leases_expired_total 22
+# HELP turnkey_leases_lost_total Leases taken away from deferred attempts.
+# TYPE turnkey_leases_lost_total counter
+turnkey_leases_lost_total 23
+# HELP turnkey_late_results_total Results that came too late and were ignored.
+# TYPE turnkey_late_results_total counter
+turnkey_late_results_total 24
 # HELP turnkey_executor_refusals_total Permits that the executor refused or threw at.
 # TYPE turnkey_executor_refusals_total counter
 turnkey_executor_refusals_total 11
@@ -125,10 +134,22 @@ TEST_CASE("9.1 metrics: a scheduler's stats go straight to the page") {
   CHECK(has(page, "turnkey_oldest_task_age_seconds{scheduler=\"orders\"} 90\n"));
 }
 
+TEST_CASE("7.2, 9.1 metrics: what became of leases stands on the page") {
+  stage on({.lease_time = 1s, .lease_expiry = turnkey::lease_expiry::release});
+  turnkey::completion late;
+  on.tasks.submit("a", {.policy = turnkey::policy::exclusive}, [&late](turnkey::attempt& a) { late = a.defer(); });
+  on.run();
+  on.time.jump(1s);
+  CHECK(!late.succeed());
+  const std::string page = metrics().add(on.tasks.stats()).text();
+  for (const char* name : {"leases_expired", "leases_lost", "late_results"})
+    CHECK(has(page, std::string("turnkey_") + name + "_total 1\n"));
+}
+
 TEST_CASE("9.1 metrics: several schedulers share a page, with HELP and TYPE once for each name, before its rows") {
   const std::string page = metrics("jobs").add(stats{}, {{"scheduler", "a"}}).add(stats{}, {{"scheduler", "b"}}).text();
-  CHECK(count(page, "# TYPE ") == 16);
-  CHECK(count(page, "# HELP ") == 16);
+  CHECK(count(page, "# TYPE ") == 19);
+  CHECK(count(page, "# HELP ") == 19);
   CHECK(has(
       page,
       "# TYPE jobs_keys gauge\njobs_keys{scheduler=\"a\"} 0\njobs_keys{scheduler=\"b\"} 0\n# HELP jobs_held_keys "));

@@ -343,6 +343,41 @@ TEST_CASE("9.4 trace: a worker that went on is done with an attempt whose end ca
   CHECK(seen.on("a") == lines{"X task 5 succeeded @ 0.000 + 30.000"});
 }
 
+TEST_CASE("7.1, 9.4 trace: a deferred attempt that another thread settles is drawn to its end on its key's track") {
+  trace<std::string> trace;
+  const teller tell(trace);
+  tell(event_kind::started, "a", 1, 5, 10);
+  tell(event_kind::started, "b", 1, 6, 20);
+  tell(event_kind::succeeded, "b", 2, 6, 30);
+  tell(event_kind::started, "b", 3, 7, 35);
+  std::thread([&tell] {
+    tell(event_kind::succeeded, "a", 2, 5, 50);
+    tell(event_kind::failed, "b", 4, 7, 60, 70);
+  }).join();
+  const view seen(trace);
+  CHECK(seen.tracks() == lines{"worker 1", "a", "b"});  // who settles is no worker
+  CHECK(seen.on("worker 1") == lines{"X a @ 0.000 + 10.000", "X b @ 10.000 + 10.000", "X b @ 25.000 + 25.000"});
+  CHECK(seen.on("a") == lines{"X task 5 succeeded @ 0.000 + 40.000"});
+  CHECK(seen.on("b") == lines{"X task 6 succeeded @ 10.000 + 10.000", "X task 7 failed @ 25.000 + 25.000",
+                              "X task 7 retry in 1e-05 s @ 50.000 + 0.000"});
+}
+
+TEST_CASE("7.2, 9.4 trace: an expired lease is an instant inside its attempt, a lost one ends it") {
+  trace<std::string> trace;
+  stage on({.lease_time = 5s, .lease_expiry = turnkey::lease_expiry::release, .observer = trace.observer()});
+  turnkey::completion c;
+  const auto lost = on.tasks.submit("a", {.policy = policy::exclusive}, [&c](turnkey::attempt& a) { c = a.defer(); });
+  const auto next = on.tasks.submit("a", {.policy = policy::exclusive}, [&on] { on.time.jump(7s); });
+  on.run();
+  on.pass(5s);
+  const auto id = [](task_id t) { return std::to_string(static_cast<std::uint64_t>(t)); };
+  CHECK(view(trace).on("a") == lines{"X task " + id(lost) + " dead @ 0.000 + 5000000.000",
+                                     "X task " + id(next) + " succeeded @ 5000000.000 + 7000000.000",
+                                     "i task " + id(lost) + " lease expired @ 5000000.000",
+                                     "i task " + id(lost) + " dead @ 5000000.000",
+                                     "i task " + id(next) + " lease expired @ 12000000.000"});
+}
+
 // ---- bounds
 
 TEST_CASE("9.4 trace: the newest events are kept, and the dropped ones counted where a reader sees it") {

@@ -29,6 +29,7 @@ enum class event_kind : std::uint8_t {
   evicted,           // a dead task left a full store; `record` holds it
   executor_refused,  // the executor threw or refused; no task is named
   permit_lost,       // the executor dropped a permit; no task is named
+  lease_expired,     // an attempt runs longer than lease_time; its stop token says stop
 };
 
 constexpr const char* to_string(event_kind kind) noexcept {
@@ -46,6 +47,7 @@ constexpr const char* to_string(event_kind kind) noexcept {
     case event_kind::evicted: return "evicted";
     case event_kind::executor_refused: return "executor refused";
     case event_kind::permit_lost: return "permit lost";
+    case event_kind::lease_expired: return "lease expired";
   }
   return "?";
 }

@@ -131,6 +131,9 @@ struct stats {
   std::uint64_t executor_refusals = 0;
   std::uint64_t permits_lost = 0;
   std::uint64_t dead_evicted = 0;
+  std::uint64_t leases_expired = 0;
+  std::uint64_t leases_lost = 0;   // of these, taken away
+  std::uint64_t late_results = 0;  // what completions said too late
 
   // Gauges.
   std::uint64_t waiting = 0;
@@ -154,6 +157,7 @@ struct why {
     not_due,        // until `time`
     predecessor,    // it is ordered, and `task`, the first unfinished one of its key, is in `state`
     lease,          // `task` has the lease of the key: attempt `attempt`, since `time`
+    reserved,       // `task`, which has several keys and a smaller id, comes first
     paused,         // pause()
     max_in_flight,  // as many run as this limit, `number`, allows
     pace,           // the next start is at `time`
@@ -176,6 +180,7 @@ constexpr const char* to_string(why::reason reason) noexcept {
     case why::reason::not_due: return "not_due";
     case why::reason::predecessor: return "predecessor";
     case why::reason::lease: return "lease";
+    case why::reason::reserved: return "reserved";
     case why::reason::paused: return "paused";
     case why::reason::max_in_flight: return "max_in_flight";
     case why::reason::pace: return "pace";
@@ -202,6 +207,7 @@ inline std::string to_string(const why& w, time_point now = clock::now()) {
     case why::reason::predecessor: return "ordered behind " + id() + ", which is " + to_string(w.state);
     case why::reason::lease:
       return id() + " has the key's lease: attempt " + std::to_string(w.attempt) + ", for " + ms(now - w.time);
+    case why::reason::reserved: return "the key is reserved for " + id() + ", which waits for several keys";
     case why::reason::paused: return "everything is paused";
     case why::reason::max_in_flight:
       return "max_in_flight allows " + std::to_string(w.number) + " at a time, and as many run";

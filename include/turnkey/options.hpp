@@ -28,6 +28,12 @@ enum class dead_action : std::uint8_t {
   hold_key,  // no task of the key with a larger id starts until the dead one is dealt with (rule 5.3)
 };
 
+// What happens when lease_time has run out and only a completion is left.
+enum class lease_expiry : std::uint8_t {
+  report,   // it goes on holding
+  release,  // the lease is taken away: the attempt has failed (lease lost), and what its completion says is ignored
+};
+
 // For a scheduler<Key>. A value that makes no sense is refused by the constructor, which names it.
 template <class Key>
 struct options {
@@ -44,6 +50,9 @@ struct options {
 
   std::size_t max_dead = 1024;  // dead tasks that are kept; the oldest leaves
   turnkey::dead_action dead_action = turnkey::dead_action::release;
+
+  std::optional<duration> lease_time{};  // of an attempt, from its start: after it the stop token says stop; above 0
+  turnkey::lease_expiry lease_expiry = turnkey::lease_expiry::report;
 
   turnkey::observer<Key> observer{};
   time_source* time = nullptr;  // null: the steady clock and a thread of its own; else it must outlive stop()

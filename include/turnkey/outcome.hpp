@@ -9,6 +9,7 @@
 #include <utility>
 
 namespace turnkey::inline v1 {
+class completion;
 namespace detail {
 class engine;
 }
@@ -99,6 +100,7 @@ class [[nodiscard]] outcome {
 
  private:
   friend class detail::engine;
+  friend class completion;
   explicit outcome(kind what, duration delay = {}, std::exception_ptr why = nullptr) noexcept
       : kind_(what), delay_(delay), why_(std::move(why)) {}
 

@@ -3,16 +3,17 @@
 #pragma once
 
 #include <turnkey/detail/ending.hpp>
+#include <turnkey/detail/group.hpp>
 #include <turnkey/detail/keyed_slot.hpp>
 #include <turnkey/inspect.hpp>
 #include <turnkey/outcome.hpp>
 
 #include <cstddef>
-#include <iterator>
 #include <memory>
 #include <new>
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace turnkey::inline v1 {
 
@@ -30,7 +31,7 @@ class task_record {
   }
   ~task_record() {
     if (task_ != nullptr) {
-      detail::engine::spend(*task_);  // the list of stop() may keep the rest a while
+      detail::engine::spend(*task_, task_state::undone);  // the list of stop() may keep the rest a while
       engine_->dispose(*task_);
     }
     if (engine_ != nullptr) engine_->drop();
@@ -41,9 +42,19 @@ class task_record {
 
   [[nodiscard]] task_id id() const noexcept { return task_id{task_->id}; }
   [[nodiscard]] const Key* key() const noexcept { return detail::key_of<Key>(*task_->slot); }  // null: none
+  // All of them, those of a task of several keys too; the first is *key().
+  //   Throws   std::bad_alloc; what copying a key throws.
+  [[nodiscard]] std::vector<Key> keys() const {
+    std::vector<Key> all;
+    if (key() == nullptr) return all;
+    detail::each_part(*task_, [&all](const detail::task& part) { all.push_back(*detail::key_of<Key>(*part.slot)); });
+    return all;
+  }
   [[nodiscard]] turnkey::policy policy() const noexcept { return task_->policy; }
   [[nodiscard]] task_state state() const noexcept { return task_->left_as; }  // when it left
-  [[nodiscard]] std::uint32_t attempts() const noexcept { return detail::attempts_of(*task_); }
+  [[nodiscard]] std::uint32_t attempts() const noexcept {                     // that began
+    return detail::attempts_of(*task_) + (task_->left_as == task_state::running ? 1 : 0);
+  }
   [[nodiscard]] time_point submitted() const noexcept { return task_->submitted; }
 
  private:

@@ -5,7 +5,6 @@
 #include <turnkey/executor.hpp>
 
 #include <cstddef>
-#include <deque>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -42,7 +41,7 @@ class thread_pool {
   bool operator()(work permit) {
     detail::lock lock(state_->mutex);
     if (state_->stopped) return false;
-    state_->permits.push_back(std::move(permit));
+    state_->coming.push_back(std::move(permit));
     if (state_->sleeping != 0) state_->changed.notify_one();
     return true;
   }
@@ -52,10 +51,9 @@ class thread_pool {
     detail::lock lock(state_->mutex);
     state_->stopped = true;
     state_->changed.notify_all();
-    while (!state_->permits.empty()) {
+    while (!state_->empty()) {
       {
-        const work dropped = std::move(state_->permits.front());
-        state_->permits.pop_front();
+        const work dropped = state_->take();
         lock.unlock();
       }  // it dies outside the lock
       lock.relock();
@@ -70,15 +68,14 @@ class thread_pool {
     void run() noexcept {
       detail::lock lock(mutex);
       while (!stopped) {
-        if (permits.empty()) {
+        if (empty()) {
           ++sleeping;
           changed.wait(mutex);
           --sleeping;
           continue;
         }
         {
-          const work permit = std::move(permits.front());
-          permits.pop_front();
+          const work permit = take();
           lock.unlock();
           permit();
         }
@@ -86,9 +83,22 @@ class thread_pool {
       }
     }
 
+    [[nodiscard]] bool empty() const noexcept TURNKEY_REQUIRES(mutex) { return next == going.size() && coming.empty(); }
+    // The oldest permit. A queue of two vectors: what comes in is turned over when all that goes out is gone.
+    [[nodiscard]] work take() noexcept TURNKEY_REQUIRES(mutex) {
+      if (next == going.size()) {
+        going.clear();
+        going.swap(coming);
+        next = 0;
+      }
+      return std::move(going[next++]);
+    }
+
     detail::mutex mutex;
     detail::condition_variable changed;
-    std::deque<work> permits TURNKEY_GUARDED_BY(mutex);
+    std::vector<work> coming TURNKEY_GUARDED_BY(mutex);
+    std::vector<work> going TURNKEY_GUARDED_BY(mutex);
+    std::size_t next TURNKEY_GUARDED_BY(mutex) = 0;  // in `going`
     std::size_t sleeping TURNKEY_GUARDED_BY(mutex) = 0;
     bool stopped TURNKEY_GUARDED_BY(mutex) = false;
   };

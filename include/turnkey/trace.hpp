@@ -33,10 +33,11 @@ struct trace_options {
 //   trace.write(file);
 //
 // The file has a track for each thread that ran or submitted tasks and one for each key, more where attempts or rests
-// of a key overlap. An attempt is a slice on its worker's track and on its key's, coloured when it did not succeed; the
-// rest until a retry is a slice too; an arrow leads from a submit to the start. Deaths, cancels without an attempt,
-// evictions, refusals and lost permits are instants. Keys and threads beyond the limits share a track. Times are
-// microseconds since the first event that is kept; how many older ones were dropped stands at the beginning.
+// of a key overlap. An attempt is a slice on its worker's track and on its key's, coloured when it did not succeed; a
+// deferred one leaves the worker's track with the worker's next attempt. The rest until a retry is a slice too; an
+// arrow leads from a submit to the start. Deaths, cancels without an attempt, expired leases, evictions, refusals and
+// lost permits are instants. Keys and threads beyond the limits share a track. Times are microseconds since the first
+// event that is kept; how many older ones were dropped stands at the beginning.
 //
 //   Needs    keys that differ read differently, or they share a track and seem to be one key.
 //   Threads  observers and write() at once, any number.

@@ -4,7 +4,15 @@
 // The house. A header includes only lower floors.
 //
 //   floor  file                       what it is
+//     8    coroutine.hpp              a coroutine holds a lease (not included here)
+//          future.hpp                 who waits for a result (not included here)
+//          task_error.hpp             how their tasks ended, as exceptions (not included here)
 //     7    scheduler.hpp              the door: what a user calls, and what each call promises
+//     -    consumer.hpp               the same door for messages and batches (not included here)
+//          batch.hpp                  what its handler sees
+//          detail/consumer_run.hpp    what becomes of messages in an attempt
+//          detail/consumer_core.hpp   which message a task stands for
+//          detail/message_queue.hpp   the waiting messages of a key, side by side
 //     -    thread_pool.hpp            an executor for those who have none
 //     -    testing.hpp                an executor and a clock that move when told (not included here)
 //     -    metrics.hpp                stats() as a page for Prometheus (not included here)
@@ -20,7 +28,9 @@
 //          detail/control.hpp         pause, steps, limit, pace
 //          detail/ending.hpp          drain, close, stop; what the engine tells of itself
 //          detail/dispatch.hpp        permits, turns, wakes: how tasks get to run
+//          detail/leases.hpp          completions, and the time of leases
 //          detail/settle.hpp          what becomes of a task after an attempt; cancel, redrive, discard
+//          detail/several.hpp         tasks of several keys: when they reserve and start
 //          detail/visit.hpp           one visit to a shard's lock, and what follows from it
 //          detail/engine.hpp          the corridor: all of the above, declared
 //          task_record.hpp            tasks that left unfinished, as values
@@ -36,18 +46,21 @@
 //          detail/task_heap.hpp       a priority queue through links in the tasks
 //          detail/id_index.hpp        from an id to its task
 //          detail/slot_table.hpp      from a key's hash to its slot
+//          detail/group.hpp           a task of several keys: what stands in each line
 //     2    detail/task.hpp            the thing that travels
 //          detail/callable.hpp        what is taken for a callback
+//          detail/fate.hpp            who wants to know how a task ends
 //          detail/cell_pool.hpp       memory for things of one size
 //          attempt.hpp                what a callback sees of its attempt
 //     1    options.hpp event.hpp inspect.hpp executor.hpp time_source.hpp retry_policy.hpp pace.hpp outcome.hpp
-//     0    policy.hpp detail/sync.hpp detail/config.hpp
+//     0    policy.hpp keys.hpp detail/sync.hpp detail/config.hpp
 #pragma once
 
 #include <turnkey/attempt.hpp>
 #include <turnkey/event.hpp>
 #include <turnkey/executor.hpp>
 #include <turnkey/inspect.hpp>
+#include <turnkey/keys.hpp>
 #include <turnkey/options.hpp>
 #include <turnkey/outcome.hpp>
 #include <turnkey/pace.hpp>

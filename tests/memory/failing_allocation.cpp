@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <new>
 #include <string>
@@ -226,6 +227,25 @@ TEST_CASE("4.4, 10.6 submit: when the k-th allocation fails nothing has changed,
     CHECK(fail_submit<int>({.default_policy = policy::exclusive, .dead_action = turnkey::dead_action::hold_key},
                            [](auto& s, int& ran) { s.submit(7, [&ran] { ++ran; }); }) > 0);
   }
+  SUBCASE("several keys") {
+    const turnkey::options<std::string> exclusive{.default_policy = policy::exclusive};
+    const auto list = [](int count) {
+      std::vector<std::string> all;
+      for (int i = 0; i != count; ++i) all.push_back(long_key + std::to_string(i));
+      return turnkey::keys{std::move(all)};
+    };
+    for (const int count : {2, 3, 40}) {
+      CHECK(fail_submit<std::string>(exclusive, [&](auto& s, int& ran) { s.submit(list(count), [&ran] { ++ran; }); }) >
+            0);
+      CHECK(fail_submit<std::string>(exclusive, [&](auto& s, int& ran) {
+              s.submit(list(count), [&ran, word = long_key] { ran += word == long_key; });
+            }) > 0);
+    }
+    CHECK(fail_submit<int>({.default_policy = policy::ordered}, [](auto& s, int& ran) {
+            s.submit(turnkey::keys{1, 2, 1}, {.retry = turnkey::retry_policy{}, .delay = 1s},
+                     [&ran, large = std::array<char, 2000>{}] { ran += large[7] == 0; });
+          }) > 0);
+  }
   SUBCASE("limits") {
     turnkey::options<std::string> o;
     o.max_pending = 64;
@@ -378,6 +398,134 @@ TEST_CASE(
     CHECK(middle.executor_refusals > 0);
     CHECK((events > 0) == observed);
   }
+}
+
+// Deferred attempts that settle in every way, early, late and never, lose their lease, are extended and cancelled,
+// while every allocation is counted; the words of a failure are made before, by whoever says them.
+TEST_CASE("7.1, 7.2, 10.6 deferring, settling, expiring, losing and handing back a lease allocates nothing") {
+  for (const bool observed : {false, true}) {
+    CAPTURE(observed);
+    std::uint64_t events = 0;
+    turnkey::options<int> o{.retry = turnkey::retry_policy{.max_attempts = 3, .initial_delay = 1s, .max_postpones = 3}};
+    o.max_dead = 5;
+    o.max_in_flight = 30;
+    o.lease_time = 4s;
+    o.lease_expiry = turnkey::lease_expiry::release;
+    if (observed) o.observer = [&events](const turnkey::event<int>&) { ++events; };
+    world<int> w(o);
+    std::vector<turnkey::completion> all;
+    all.reserve(5000);
+    const auto words = turnkey::outcome::retry("words");
+    const auto error = std::make_exception_ptr(1);
+    const auto say = [&](const turnkey::completion& c, std::size_t how) {
+      switch (how % 6) {
+        case 0: return c.succeed();
+        case 1: return c.settle(words);
+        case 2: return c.fail(error);
+        case 3: return c.settle(turnkey::outcome::postpone(how % 2 * 1s));
+        case 4: return c.settle(turnkey::outcome::dead());
+        default: return c.fail();
+      }
+    };
+    for (int i = 0; i != 400; ++i)
+      w.scheduler.submit(i % 20, {.policy = static_cast<policy>(i % 3), .delay = (i % 5) * 1s},
+                         [&, i, pad = std::make_unique<int>(i)](turnkey::attempt& a) {
+                           turnkey::completion c = a.defer();
+                           if (i % 7 == 0) say(c, static_cast<std::size_t>(i) / 7);
+                           if (i % 11 == 0) return;  // abandoned
+                           if (all.size() != all.capacity()) all.push_back(std::move(c));
+                           if (i % 13 == 0) throw 1;
+                         });
+    const std::uint64_t before = heap::allocations();
+    const heap::failing armed(0);
+    std::uint64_t counted = 0;
+    for (std::size_t step = 0; step != 400; ++step) {
+      w.executor.refuses = step % 10 == 3;
+      w.executor.run_all();
+      w.time.advance(step % 10 == 4 ? 1s : 50ms);
+      if (step % 3 == 0) w.executor.drop_all();
+      if (all.size() > 20) {
+        const turnkey::completion& c = all[all.size() - 1 - step % 20];
+        if (step % 4 == 0) c.extend_lease(step % 8 * 1s);
+        if (step % 50 == 1) w.scheduler.cancel(c.id());
+        static_cast<void>(c.stop_requested());
+        if (step % 4 != 0) counted += say(c, step);
+        if (step % 9 == 0) all.erase(all.end() - 5);
+      }
+    }
+    const turnkey::stats middle = w.scheduler.stats();
+    {
+      const auto records = w.scheduler.stop();
+      CHECK(records.size() > 0);
+    }
+    all.clear();
+    CHECK(!heap::failing::happened());
+    CHECK(heap::allocations() == before);
+    CHECK(counted > 20);
+    CHECK(middle.succeeded > 0);
+    CHECK(middle.died > 0);
+    CHECK(middle.postponed > 0);
+    CHECK(middle.leases_lost > 0);
+    CHECK(middle.late_results > 0);
+    CHECK((events > 0) == observed);
+  }
+}
+
+TEST_CASE("7.1 a stop token that cannot be made is the caller's exception, and the attempt goes on") {
+  for_each_allocation([](std::uint64_t k) {
+    bool failed = false;
+    {
+      world<int> w;
+      turnkey::completion c;
+      w.scheduler.submit(1, [&c](turnkey::attempt& a) { c = a.defer(); });
+      w.executor.run_all();
+      {
+        const heap::failing armed(k);
+        try {
+          static_cast<void>(c.stop_token());
+        } catch (const std::bad_alloc&) {
+        }
+        failed = heap::failing::happened();
+      }
+      CHECK(c.succeed());
+      CHECK(w.scheduler.stats().succeeded == 1);
+    }
+    return failed;
+  });
+}
+
+TEST_CASE("7.1 the words of a failure that cannot be made leave the attempt unsettled") {
+  for_each_allocation([](std::uint64_t k) {
+    bool failed = false;
+    {
+      world<int> w;
+      turnkey::completion c;
+      w.scheduler.submit(1, [&c](turnkey::attempt& a) { c = a.defer(); });
+      w.executor.run_all();
+      bool thrown = false;
+      {
+        const heap::failing armed(k);
+        try {
+          c.fail(long_key);
+        } catch (const std::bad_alloc&) {
+          thrown = true;
+        }
+        failed = heap::failing::happened();
+      }
+      CHECK(w.scheduler.stats().running == thrown);
+      CHECK(c.succeed() == thrown);
+    }
+    return failed;
+  });
+}
+
+TEST_CASE("4.4, 7.2 submit with a lease_time: when the k-th allocation fails nothing has changed") {
+  CHECK(fail_submit<std::string>({.default_policy = policy::exclusive, .lease_time = 1s}, [](auto& s, int& ran) {
+          s.submit(long_key, [&ran, word = long_key](turnkey::attempt& a) {
+            ++ran;
+            a.defer().succeed();
+          });
+        }) > 0);
 }
 
 TEST_CASE("10.3, 10.6 stop() with 100 tasks of every kind allocates nothing") {

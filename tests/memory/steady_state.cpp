@@ -9,9 +9,11 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace {
 
@@ -130,4 +132,40 @@ TEST_CASE("10.5 at rest nothing remains of delays, retries, deaths, cancels and 
     if (round == 1) rest = heap::alive();
     if (round == 2) CHECK(heap::alive() == rest);
   }
+}
+
+TEST_CASE("7.1, 7.2, 10.5 at rest nothing remains of leases that were deferred, extended, lost or handed back") {
+  support::plain_executor executor;
+  turnkey::testing::manual_time time;
+  turnkey::options<int> o{.default_policy = policy::exclusive, .retry = turnkey::retry_policy{}};
+  o.time = &time;
+  o.lease_time = 5s;
+  o.lease_expiry = turnkey::lease_expiry::release;
+  turnkey::scheduler<int> s(executor, o);
+  heap::usage rest;
+  for (int round = 0; round != 4; ++round) {
+    std::vector<turnkey::completion> all;
+    for (int i = 0; i != 2000; ++i)
+      s.submit(i % 300, [i, &all, own = std::string(100, 'x')](turnkey::attempt& a) {
+        turnkey::completion c = a.defer();
+        static_cast<void>(c.stop_token());
+        if (i % 3 == 0) c.fail("early");
+        if (i % 5 == 0) return;
+        c.extend_lease((i % 10) * 1s);
+        all.push_back(std::move(c));
+      });
+    while (s.stats().unfinished() != 0) {
+      executor.run_all();
+      for (std::size_t i = 0; i < all.size(); i += 2) all[i].succeed();
+      all.clear();
+      time.advance(1h);
+    }
+    s.discard_all();
+    executor.run_all();
+    std::vector<turnkey::completion>().swap(all);
+    CHECK(s.stats().keys == 0);
+    if (round == 2) rest = heap::alive();
+    if (round == 3) CHECK(heap::alive() == rest);
+  }
+  CHECK(s.stats().leases_lost == 0);  // what was not settled was abandoned
 }

@@ -137,9 +137,12 @@ TEST_CASE("1 a key that can only be moved is enough to submit") {
   std::vector<int> ran;
   tasks.submit(std::make_unique<int>(1), ordered, [&ran] { ran.push_back(1); });
   tasks.submit(std::make_unique<int>(1), ordered, [&ran] { ran.push_back(2); });
+  int without = 0;
+  tasks.submit([&without] { ++without; });  // it used to ask for a copy of the key that it does not have
   CHECK(tasks.stats().keys == 1);
   pool.run_all();
   CHECK(ran == std::vector{1, 2});
+  CHECK(without == 1);
 }
 
 TEST_CASE("1 keys are told apart by the hash and the comparison that were given") {

@@ -505,6 +505,7 @@ TEST_CASE("9.2 why: of several reasons that hold the first is told, for every co
       const auto info = on.tasks.find(id);
       unsigned expected = 0;
       while (expected != 8 && (is >> expected & 1) == 0) ++expected;
+      if (expected > 4) ++expected;                                 // nothing reserves: see 7_several_keys.cpp
       CHECK(info->why.kind == static_cast<why::reason>(expected));  // with none of them: turn
       CHECK((info->state == task_state::delayed) == ((is & not_due) != 0));
       CHECK((info->state == task_state::ready) == ((is & (held | key_paused | not_due | predecessor | lease)) == 0));
@@ -569,12 +570,12 @@ TEST_CASE("9.2 why: fields that a reason does not name are as they were made") {
 }
 
 TEST_CASE("9.2 why: every reason has a name and a sentence") {
-  for (std::uint8_t i = 0; i != 11; ++i) {
+  for (std::uint8_t i = 0; i != 12; ++i) {
     CHECK(to_string(static_cast<why::reason>(i)) != std::string("?"));
     CHECK(to_string(why{.kind = static_cast<why::reason>(i)}) != "?");
   }
-  CHECK(to_string(static_cast<why::reason>(11)) == std::string("?"));
-  CHECK(to_string(why{.kind = static_cast<why::reason>(11)}) == "?");
+  CHECK(to_string(static_cast<why::reason>(12)) == std::string("?"));
+  CHECK(to_string(why{.kind = static_cast<why::reason>(12)}) == "?");
   CHECK(to_string(why::reason::max_in_flight) == std::string("max_in_flight"));
 }
 

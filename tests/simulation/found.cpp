@@ -61,3 +61,23 @@ TEST_CASE("6.4, 9.2 found: a pace that opened while nothing waited keeps nothing
   w.run_all();
   CHECK(w.drain() == turnkey::drain_result::drained);
 }
+
+// ---- tasks of several keys, by random programs while they were made
+
+// A pause that was there before the first of them came was not seen to end: none was looked at again.
+TEST_CASE("7.7 found: the end of a pause that was there first lets a task of several keys start") {
+  run_bytes({0, 233, 142, 38, 217, 33, 0, 0, 0, 100, 156, 0, 142, 177, 0, 0, 214, 119, 223});
+}
+
+// A redriven task reserved before the ordered ones behind it were looked at: these went on reserving other keys.
+TEST_CASE("7.7 found: an ordered task of several keys stops reserving when a redriven one comes before it") {
+  run_bytes({0, 0, 43, 15, 238, 0, 117, 107, 185, 121, 38, 79, 233, 0, 0, 57, 0, 189, 199, 208, 133, 255});
+}
+
+// The lines that a cancel made ready were pushed shard by shard: an inline executor ran one before the observer had
+// heard of the cancel.
+TEST_CASE("7.7, 9.4 found: what happened in all shards is told before anything that it allows begins") {
+  run_bytes({0,   230, 114, 0,   0, 0, 0,   232, 46,  107, 0, 0,   0,   0, 0,   105, 0, 209, 59, 175, 194,
+             140, 139, 0,   118, 0, 0, 112, 0,   90,  0,   0, 124, 0,   0, 197, 0,   0, 0,   0,  179, 151,
+             0,   0,   0,   148, 0, 0, 0,   0,   234, 83,  0, 0,   245, 0, 0,   114, 0, 201, 0,  71});
+}

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <memory>
 #include <set>
@@ -79,6 +80,9 @@ class program {
       case 7: o.max_dead = 0; break;
       default: o.default_policy = which >> 6 & 1 ? policy::ordered : policy::exclusive; break;
     }
+    const std::size_t lease = byte();
+    if (lease % 2) o.lease_time = 1ms * static_cast<int>(1 + lease / 8 % 16);
+    if (lease & 2) o.lease_expiry = turnkey::lease_expiry::release;
     worlds_.push_back(std::make_unique<world>(executor_, o));
     now().keep_evicted = (which >> 7) != 0;
   }
@@ -95,8 +99,10 @@ class program {
     for (const auto& w : worlds_)
       if (wrong_.empty()) wrong_ = w->verdict();
     const turnkey::stats s = now().judge.look(now().time.now());
-    if (wrong_.empty() && depth() == 0 && s.running != 0) wrong_ = "a task runs, and no callback is under way";
+    if (wrong_.empty() && depth() == 0 && now().judge.count_callbacks() != 0)
+      wrong_ = "a task runs, and neither is a callback under way nor a completion out";
     if (wrong_.empty() && !moving_) look_at_offers(s);
+    if (wrong_.empty() && !moving_) look_at_leases();
   }
 
   // What is ready and may start has a permit, or will have one after a refusal, or is woken when the pace opens; while
@@ -120,6 +126,15 @@ class program {
     shut_ = shut;
   }
 
+  // Whose time runs out will be told.
+  void look_at_leases() {
+    const auto wake = now().time.next_wake();
+    for (const auto& t : now().judge.tasks())
+      if (t.state == task_state::running && t.expires != lease_model::never && !now().judge.stopped() &&
+          !(wake && *wake <= t.expires))
+        wrong_ = "7.2: nobody will be woken when the time of a lease is over";
+  }
+
   // The next permit may be offered as late as this; or never inside a callback, which the same worker goes on from.
   void trouble() { trouble_until_ = now().time.now() + 100ms; }
 
@@ -134,13 +149,14 @@ class program {
   void operation() {
     ++operations_;
     const std::size_t what = byte();
-    if (what < 90) return call(&program::submit);
-    if (what < 140) return run_permit(0);
-    if (what < 156) return run_permit(executor_.size() != 0 ? below(executor_.size()) : 0);
-    if (what < 172) return advance(1ms * static_cast<int>(below(8)));
-    if (what < 180) return jump(1ms * static_cast<int>(below(64)));
-    if (what < 195) return call(&program::disturb);
-    if (what < 230) return call(&program::ask);
+    if (what < 82) return call(&program::submit);
+    if (what < 126) return run_permit(0);
+    if (what < 140) return run_permit(executor_.size() != 0 ? below(executor_.size()) : 0);
+    if (what < 156) return advance(1ms * static_cast<int>(below(8)));
+    if (what < 164) return jump(1ms * static_cast<int>(below(64)));
+    if (what < 178) return call(&program::disturb);
+    if (what < 208) return call(&program::ask);
+    if (what < 230) return call(&program::complete);
     call(&program::control);
   }
 
@@ -182,7 +198,7 @@ class program {
       case 4:
       case 5: now().cancel(any_task()); return;
       case 6:
-      case 7: now().cancel(any_key()); return;
+      case 7: without_inline([&] { now().cancel(any_key()); }); return;
       case 8: without_inline([&] { now().cancel_all(); }); return;
       case 9:
       case 10:
@@ -259,6 +275,45 @@ class program {
                                  .burst = static_cast<std::uint32_t>(1 + b / 36 % 4)});
   }
 
+  // Somebody has a result, the first, a late one or one more; or he asks for time, or gives up.
+  void complete() {
+    const std::size_t b = byte();
+    world& w = b % 8 == 0 ? *worlds_[b / 8 % worlds_.size()] : now();
+    if (w.deferred.empty()) return;
+    const std::size_t which = below(w.deferred.size());
+    switch (b / 16) {
+      case 0:
+      case 1: w.extend(which, 1ms * static_cast<int>(below(16)) - 2ms); return;
+      case 2: w.extend(which, below(2) != 0 ? (turnkey::duration::max)() : (turnkey::duration::min)()); return;
+      case 3:
+      case 4: w.abandon(which); return;
+      case 5: w.fail(which, below(2) != 0 ? std::make_exception_ptr(5) : std::exception_ptr()); return;
+      case 6: now().cancel(w.deferred[which]->id); return;
+      case 7:
+      case 8:
+      case 9:
+      case 10:
+      case 11: w.settle(which, turnkey::outcome::success()); return;
+      default: w.settle(which, some_outcome(byte())); return;
+    }
+  }
+
+  [[nodiscard]] static turnkey::outcome some_outcome(std::size_t b) {
+    using turnkey::outcome;
+    switch (b % 16) {
+      case 5:
+      case 6: return outcome::retry("again");
+      case 7: return outcome::retry_after(1ms * static_cast<int>(b / 16));
+      case 8: return outcome::retry_after(-1ms);
+      case 9:
+      case 10: return outcome::postpone(0s);
+      case 11: return outcome::postpone(1ms * static_cast<int>(b / 16));
+      case 12: return outcome::dead("no");
+      case 15: return outcome::dead();
+      default: return outcome::success();
+    }
+  }
+
   [[nodiscard]] int any_key() { return static_cast<int>(below(4)); }
   [[nodiscard]] turnkey::task_id any_task() {
     const auto& tasks = now().judge.tasks();
@@ -292,7 +347,22 @@ class program {
                                            .jitter = 0,
                                            .max_postpones = static_cast<std::uint32_t>(more / 32 % 2)};
     if (more % 8 == 6) wishes.retry = turnkey::retry_policy{.max_attempts = 4, .initial_delay = 0ms, .jitter = 0};
-    static_cast<void>(now().submit(k, wishes, [this](turnkey::attempt& a) { return callback(a); }));
+    const auto run = [this](turnkey::attempt& a) { return callback(a); };
+    if (more % 4 == 3) {
+      static_cast<void>(now().submit_several(some_keys(), wishes, run));
+    } else {
+      static_cast<void>(now().submit(k, wishes, run));
+    }
+  }
+
+  // A set of the four keys, from one of them on, and maybe the first once more.
+  [[nodiscard]] turnkey::keys<int> some_keys() {
+    const std::size_t b = byte();
+    std::vector<int> list;
+    for (std::size_t i = 0; i != 4; ++i)
+      if (const std::size_t k = (b / 16 + i) % 4; (b >> k & 1) != 0) list.push_back(static_cast<int>(k));
+    if (b >= 192 && !list.empty()) list.push_back(list.front());
+    return turnkey::keys<int>(list);
   }
 
   void run_permit(std::size_t index) {
@@ -340,15 +410,19 @@ class program {
   }
 
   // A wake looks at the shards one after the other; under an executor that runs inline, a key whose retry is due may
-  // be looked at last. So it must not run inline when several keys come back, and what runs inline must not move the
-  // clock again.
+  // be looked at last. So it must not run inline when several keys come back, nor several tasks while one of several
+  // keys is there, and what runs inline must not move the clock again.
   void jump(turnkey::duration by) {
     world& w = now();
     if (std::exchange(moving_, true)) return;
     std::vector<key> due;
-    for (const auto& t : w.judge.tasks())
-      if (t.state == task_state::delayed && t.due <= w.time.now() + by &&
-          std::find(due.begin(), due.end(), t.key) == due.end())
+    const auto& tasks = w.judge.tasks();
+    const bool several =
+        std::any_of(tasks.begin(), tasks.end(), [](const auto& t) { return t.several() && model::unfinished(t); });
+    for (const auto& t : tasks)
+      if (((t.state == task_state::delayed && t.due <= w.time.now() + by) ||
+           (t.state == task_state::running && t.expires <= w.time.now() + by)) &&
+          (several || std::find(due.begin(), due.end(), t.key) == due.end()))
         due.push_back(t.key);
     if (due.size() > 1) {
       without_inline([&] { w.time.jump(by); });
@@ -376,7 +450,8 @@ class program {
     const auto busy = now().scheduler()->busiest_keys(n);
     std::map<int, std::vector<const modelled_task*>> lines;
     for (const auto& t : now().judge.tasks())
-      if (t.key && model::unfinished(t)) lines[*t.key].push_back(&t);
+      if (t.key && model::unfinished(t))
+        for (const auto& k : t.keys()) lines[*k].push_back(&t);
     std::vector<std::pair<std::size_t, turnkey::time_point>> depths;  // how the rule sorts them
     for (const auto& [k, line] : lines) {
       const auto oldest =
@@ -396,7 +471,7 @@ class program {
       same = head != nullptr && busy[i].depth == depth && line.size() == depth &&
              busy[i].oldest_age == now().time.now() - oldest && busy[i].head == head->id &&
              busy[i].head_state == now().judge.state_of(*head, now().time.now()) &&
-             busy[i].paused == now().judge.control.paused(busy[i].key) && busy[i].held == now().judge.held(head->key);
+             busy[i].paused == now().judge.control.paused(busy[i].key) && busy[i].held == now().judge.held(busy[i].key);
     }
     now().check(same, "9.3: busiest_keys()");
   }
@@ -430,7 +505,6 @@ class program {
   // ---- what a task does in one attempt
 
   turnkey::outcome callback(turnkey::attempt& a) {
-    using turnkey::outcome;
     look();
     for (int actions = 0; !used_up(); ++actions) {
       const std::size_t what = byte();
@@ -439,32 +513,33 @@ class program {
           now().cancel(a.id());  // itself, unless it has moved on
         } else if (what % 16 < 6) {
           run_permit(0);
+        } else if (what % 16 < 9) {
+          defer(a);
         } else {
           operation();
         }
         look();
         continue;
       }
-      switch (what % 16) {
-        case 0:
-        case 1:
-        case 2:
-        case 3:
-        case 4: return outcome::success();
-        case 5:
-        case 6: return outcome::retry("again");
-        case 7: return outcome::retry_after(1ms * static_cast<int>(what / 16));
-        case 8: return outcome::retry_after(-1ms);
-        case 9:
-        case 10: return outcome::postpone(0s);
-        case 11: return outcome::postpone(1ms * static_cast<int>(what / 16));
-        case 12: return outcome::dead("no");
-        case 13: throw std::runtime_error("thrown");
-        case 14: throw 14;
-        default: return outcome::dead();
-      }
+      if (what % 16 == 13) throw std::runtime_error("thrown");
+      if (what % 16 == 14) throw 14;
+      return some_outcome(what);
     }
-    return outcome::success();
+    return turnkey::outcome::success();
+  }
+
+  // It goes on without its callback, unless it is settled at once.
+  void defer(turnkey::attempt& a) {
+    world& w = **std::find_if(worlds_.begin(), worlds_.end(), [&a](const auto& each) { return each->runs(a); });
+    w.defer(a);
+    const std::size_t b = byte();
+    if (w.deferred.empty()) return;  // a second time, and the first is gone
+    switch (b % 8) {
+      case 0: w.extend(a, 1ms * static_cast<int>(b / 8) - 2ms); return;
+      case 1: w.settle(w.deferred.size() - 1, some_outcome(b / 8)); return;
+      case 2: w.abandon(w.deferred.size() - 1); return;
+      default: return;
+    }
   }
 
   // ---- the end
@@ -485,6 +560,9 @@ class program {
       if (executor_.size() != 0) {
         executor_.run_one();
         look();
+      } else if (!now().deferred.empty()) {
+        if (now().settle(0, some_outcome(static_cast<std::size_t>(steps)))) look();
+        now().abandon(0);
       } else if (now().judge.count_unfinished() == 0) {
         if (std::exchange(redriven_all_, true)) break;
         now().redrive_all();
@@ -509,6 +587,11 @@ class program {
   void leave_nothing() {
     for (const auto& w : worlds_) w->destroy();
     executor_.run_all();
+    for (const auto& w : worlds_)
+      while (!w->deferred.empty()) {
+        if (w->settle(0, turnkey::outcome::success())) wrong_ = "7.1: a completion without a scheduler says true";
+        w->abandon(0);
+      }
     for (const auto& w : worlds_)
       for (const auto& t : w->judge.tasks())
         if (t.home.use_count() > static_cast<long>(owners(t))) wrong_ = "10.4: a callback was not destroyed";

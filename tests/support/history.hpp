@@ -6,6 +6,7 @@
 #include <turnkey/policy.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -31,8 +32,23 @@ class history {
   // tells.
   void expect_holds() { holds_ = true; }
 
+  // Of a task of several keys, whose events name the first: it is in the others' histories too (rule 7.7).
+  void expect_keys(turnkey::task_id id, const std::vector<int>& others) {
+    const std::lock_guard lock(mutex_);
+    other_keys_[static_cast<std::uint64_t>(id)] = others;
+  }
+
   // Folds; empty when all is well, else what is wrong first. To be asked when the scheduler is quiet or stopped.
   std::string check() {
+    for (std::size_t i = 0, n = heard_.size(); i != n; ++i) {
+      const auto others = other_keys_.find(heard_[i].id);
+      if (others == other_keys_.end()) continue;
+      for (const int k : others->second) {
+        heard_.push_back(heard_[i]);
+        heard_.back().key = k;
+      }
+    }
+    other_keys_.clear();
     std::sort(heard_.begin(), heard_.end(),
               [](const fact& a, const fact& b) { return a.key != b.key ? a.key < b.key : a.number < b.number; });
     picture now;
@@ -138,6 +154,12 @@ class history {
       return nullptr;
     }
 
+    if (f.kind == event_kind::lease_expired) {
+      if (f.attempt != task.failed + 1) return "the expiry of another attempt";
+      if (f.policy != policy::parallel && (p.lease != f.id || p.fence != f.fence)) return "the expiry of another lease";
+      return task.running ? nullptr : "an expiry of what does not run";
+    }
+
     const bool ran = task.running;
     if (p.lease == f.id) p.lease = 0;
     task.running = false;
@@ -160,6 +182,7 @@ class history {
 
   std::mutex mutex_;
   std::vector<fact> heard_;
+  std::map<std::uint64_t, std::vector<int>> other_keys_;  // by id
   bool holds_ = false;
 };
 

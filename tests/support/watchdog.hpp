@@ -34,6 +34,9 @@ inline std::string in_words(const turnkey::stats& s) {
   say("refusals", s.executor_refusals);
   say("permits lost", s.permits_lost);
   say("evicted", s.dead_evicted);
+  say("expired", s.leases_expired);
+  say("lost", s.leases_lost);
+  say("late", s.late_results);
   say("waiting", s.waiting);
   say("ready", s.ready);
   say("running", s.running);

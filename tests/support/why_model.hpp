@@ -12,28 +12,27 @@
 
 namespace support {
 
-// The first reason that holds. `works` says whether a thread of the executor is at work for the scheduler.
-inline turnkey::why expected_why(const model& m, const modelled_task& t, turnkey::time_point now, bool works) {
+// The first reason that holds of one key, `k`; `turn` when none does.
+inline turnkey::why expected_why_of(const key& k, const model& m, const modelled_task& t, turnkey::time_point now) {
   using reason = turnkey::why::reason;
-  if (t.state == task_state::running) return {.kind = reason::running};
   const auto first_of_key = [&](auto which) {
     const modelled_task* first = nullptr;
     for (const auto& other : m.tasks())
-      if (other.key == t.key && which(other) && (first == nullptr || other.id < first->id)) first = &other;
+      if (other.names(k) && which(other) && (first == nullptr || other.id < first->id)) first = &other;
     return first;
   };
-  if (t.key) {
-    const auto* const holder = first_of_key([](const auto& other) { return other.holds; });
+  if (k) {
+    const auto* const holder = first_of_key([&](const auto& other) { return other.holds.count(*k) != 0; });
     if (holder != nullptr && holder->id < t.id)
       return {.kind = reason::key_held, .task = holder->id, .state = m.state_of(*holder, now)};
-    if (m.control.paused(*t.key)) return {.kind = reason::key_paused};
+    if (m.control.paused(*k)) return {.kind = reason::key_paused};
   }
   if (!model::in_line(t, now)) return {.kind = reason::not_due, .time = t.due};
-  if (t.key && t.policy == policy::ordered) {
+  if (k && t.policy == policy::ordered) {
     const auto* const first = first_of_key([](const auto& other) { return model::unfinished(other); });
     if (first->id < t.id) return {.kind = reason::predecessor, .task = first->id, .state = m.state_of(*first, now)};
   }
-  if (t.key && t.policy != policy::parallel) {
+  if (k && t.policy != policy::parallel) {
     const auto* const lessee = first_of_key(
         [](const auto& other) { return other.state == task_state::running && other.policy != policy::parallel; });
     if (lessee != nullptr)
@@ -42,7 +41,20 @@ inline turnkey::why expected_why(const model& m, const modelled_task& t, turnkey
               .state = task_state::running,
               .attempt = lessee->failed + 1,
               .time = lessee->started};
+    const auto* const reserver = m.first_to_reserve(k, t, now);
+    if (reserver != nullptr) return {.kind = reason::reserved, .task = reserver->id};
   }
+  return {.kind = reason::turn};
+}
+
+// The first reason that holds. `works` says whether a thread of the executor is at work for the scheduler.
+inline turnkey::why expected_why(const model& m, const modelled_task& t, turnkey::time_point now, bool works) {
+  using reason = turnkey::why::reason;
+  if (t.state == task_state::running) return {.kind = reason::running};
+  std::optional<turnkey::why> first;
+  for (const auto& k : t.keys())
+    if (const turnkey::why one = expected_why_of(k, m, t, now); !first || one.kind < first->kind) first = one;
+  if (first->kind != reason::turn) return *first;
   if (m.control.paused()) return {.kind = reason::paused};
   if (m.control.max_in_flight() && m.count_running() >= *m.control.max_in_flight())
     return {.kind = reason::max_in_flight, .number = *m.control.max_in_flight()};

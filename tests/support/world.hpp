@@ -11,10 +11,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -59,13 +61,29 @@ class world {
 
   turnkey::submit_result submit(const key& k, const turnkey::task_options& wishes, script callback) {
     auto home = std::make_shared<world*>(this);
-    const auto refusals = judge.refusals(k, wishes, depth > 0);
-    judge.expect_arrival(k, wishes, home);
+    const auto refusals = judge.refusals({.key = k}, wishes, depth > 0);
+    judge.expect_arrival({.key = k}, wishes, home);
     told what{std::move(home), std::move(callback)};
     const auto result =
         k ? scheduler_->try_submit(*k, wishes, std::move(what)) : scheduler_->try_submit(wishes, std::move(what));
     answered(result.reason(), refusals);
     return result;
+  }
+  // 7.7
+  turnkey::submit_result submit_several(const turnkey::keys<int>& list, const turnkey::task_options& wishes,
+                                        script callback) {
+    auto home = std::make_shared<world*>(this);
+    modelled_task arrival;
+    set_keys(arrival, {list.begin(), list.end()});
+    const auto refusals =
+        list.empty() ? std::vector{reject_reason::needs_key} : judge.refusals(arrival, wishes, depth > 0);
+    judge.expect_arrival(std::move(arrival), wishes, home);
+    const auto result = scheduler_->try_submit(list, wishes, told{std::move(home), std::move(callback)});
+    answered(result.reason(), refusals);
+    return result;
+  }
+  turnkey::task_id submit_several(const turnkey::keys<int>& list, turnkey::policy p, script callback = succeeds()) {
+    return submit_several(list, {.policy = p}, std::move(callback)).value();
   }
   turnkey::task_id submit(const key& k, turnkey::policy p, script callback = succeeds()) {
     return submit(k, {.policy = p}, std::move(callback)).value();
@@ -80,10 +98,16 @@ class world {
     const modelled_task* const old = from.judge.find(record.id());
     const auto home = old->home;
     const key k = record.key() != nullptr ? key(*record.key()) : key();
+    modelled_task arrival{.key = k, .more_keys = old->more_keys};
+    const std::vector<int> keys = record.keys();
+    modelled_task named;
+    set_keys(named, keys);
+    check(named.key == old->key && named.more_keys == old->more_keys && keys.size() == old->keys().size() - !k,
+          "10.3: a record has the keys of its task");
     const turnkey::task_options wishes{.policy = k ? std::optional(record.policy()) : std::nullopt,
                                        .retry = old->own_retry};
-    const auto refusals = judge.refusals(k, wishes, depth > 0);
-    judge.expect_arrival(k, wishes, home);
+    const auto refusals = judge.refusals(arrival, wishes, depth > 0);
+    judge.expect_arrival(std::move(arrival), wishes, home);
     *home = this;
     std::optional<turnkey::reject_reason> reason;
     try {
@@ -100,7 +124,7 @@ class world {
     return same(scheduler_->cancel(id), expected, "cancel(id)");
   }
   std::size_t cancel(int k) {
-    const auto expected = judge.expect_cancel([k](const auto& t) { return t.key == k; });
+    const auto expected = judge.expect_cancel([k](const auto& t) { return t.names(k); });
     return same(scheduler_->cancel(k), expected, "cancel(key)");
   }
   std::size_t cancel_all() {
@@ -112,7 +136,7 @@ class world {
     return same(scheduler_->redrive(id), expected, "redrive(id)");
   }
   std::size_t redrive(int k) {
-    const auto expected = judge.expect_dead([k](const auto& t) { return t.key == k; }, event_kind::redriven);
+    const auto expected = judge.expect_dead([k](const auto& t) { return t.names(k); }, event_kind::redriven);
     return same(scheduler_->redrive(k), expected, "redrive(key)");
   }
   std::size_t redrive_all() {
@@ -124,7 +148,7 @@ class world {
     return same(scheduler_->discard(id), expected, "discard(id)");
   }
   std::size_t discard(int k) {
-    const auto expected = judge.expect_dead([k](const auto& t) { return t.key == k; }, event_kind::discarded);
+    const auto expected = judge.expect_dead([k](const auto& t) { return t.names(k); }, event_kind::discarded);
     return same(scheduler_->discard(k), expected, "discard(key)");
   }
   std::size_t discard_all() {
@@ -132,11 +156,11 @@ class world {
     return same(scheduler_->discard_all(), expected, "discard_all()");
   }
   bool release(int k) {
-    const bool expected = judge.release([k](const auto& t) { return t.key == k; }) != 0;
+    const bool expected = judge.release([k](int each) { return each == k; }) != 0;
     return same(scheduler_->release(k), expected, "release(key)");
   }
   std::size_t release_all() {
-    const auto expected = judge.release([](const auto&) { return true; });
+    const auto expected = judge.release([](int) { return true; });
     return same(scheduler_->release_all(), expected, "release_all()");
   }
 
@@ -179,6 +203,58 @@ class world {
     scheduler_->set_pace(pace);
   }
 
+  // ---- leases that outlive the callback (chapter 7)
+
+  // What was deferred; late and double results are tried with it as long as it is kept.
+  struct deferred_attempt {
+    turnkey::task_id id;
+    std::uint64_t start;  // which attempt of the task
+    turnkey::completion handle;
+  };
+  std::vector<std::shared_ptr<deferred_attempt>> deferred;
+
+  [[nodiscard]] bool runs(const turnkey::attempt& a) const {
+    return std::find(attempts_.begin(), attempts_.end(), &a) != attempts_.end();
+  }
+  void defer(turnkey::attempt& a) {
+    modelled_task& t = *judge.known(a.id());
+    const bool expected = lease_model::defer(t);
+    bool done = false;
+    try {
+      deferred.push_back(std::make_shared<deferred_attempt>(deferred_attempt{a.id(), t.starts, a.defer()}));
+      done = true;
+    } catch (const std::logic_error&) {
+    }
+    same(done, expected, "defer()");
+  }
+  bool settle(std::size_t which, const turnkey::outcome& said) {
+    const auto d = deferred[which];
+    const bool expected = expect_settled(*d, said, turnkey::failure_reason::asked);
+    return same(d->handle.settle(said), expected, "settle()");
+  }
+  bool fail(std::size_t which, const std::exception_ptr& error) {
+    const auto d = deferred[which];
+    const auto reason = error ? turnkey::failure_reason::threw : turnkey::failure_reason::asked;
+    const bool expected = expect_settled(*d, turnkey::outcome::retry(), reason);
+    return same(d->handle.fail(error), expected, "fail()");
+  }
+  bool extend(std::size_t which, turnkey::duration d) {
+    const auto& it = *deferred[which];
+    const bool expected = judge.leases.extend(*judge.known(it.id), it.start, d, time.now(), judge.stopped());
+    return same(it.handle.extend_lease(d), expected, "extend_lease()");
+  }
+  bool extend(turnkey::attempt& a, turnkey::duration d) {
+    modelled_task& t = *judge.known(a.id());
+    return same(a.extend_lease(d), judge.leases.extend(t, t.starts, d, time.now(), judge.stopped()),
+                "attempt::extend_lease()");
+  }
+  void abandon(std::size_t which) {
+    const auto d = std::move(deferred[which]);
+    deferred.erase(deferred.begin() + static_cast<std::ptrdiff_t>(which));
+    // Unless somebody below is at it: then it is settled already.
+    static_cast<void>(expect_settled(*d, turnkey::outcome::retry(), turnkey::failure_reason::abandoned));
+  }
+
   // ---- the end
 
   void close() {
@@ -186,8 +262,7 @@ class world {
     scheduler_->close();
   }
   [[nodiscard]] turnkey::task_records<int> stop() {
-    const std::size_t expected =
-        judge.stopped() ? 0 : judge.look(time.now()).unfinished() - judge.look(time.now()).running;
+    const std::size_t expected = judge.stopped() ? 0 : judge.count_stopped();
     judge.stop();
     auto records = scheduler_->stop();
     same(records.size(), expected, "stop()");
@@ -227,6 +302,7 @@ class world {
       check(scheduler_->paused() == judge.control.paused(), "6.1: paused()");
       look_at_tasks();
       look_at_keys();
+      look_at_deferred();
     }
     return judge.complaint();
   }
@@ -248,20 +324,32 @@ class world {
                  "1: a callback runs that has not started");
       here.check(t == nullptr || (a.number() == t->failed + 1 && a.has_lease() == (t->policy != policy::parallel)),
                  "3.5: what the attempt knows");
+      here.check(t == nullptr || a.stop_requested() == lease_model::is_signalled(*t, here.judge.stopped()),
+                 "7.2: an attempt is told to stop that nobody tells so");
       ++here.depth;
+      here.attempts_.push_back(&a);
       auto said = turnkey::outcome::retry();
       try {
         said = callback(a);
       } catch (...) {
-        --here.depth;
-        here.judge.said(a.id(), said);
+        here.over(a);
+        here.judge.returned(a.id(), said, true);
         throw;
       }
-      --here.depth;
-      here.judge.said(a.id(), said);
+      here.over(a);
+      here.judge.returned(a.id(), said, false);
       return said;
     }
   };
+
+  void over(const turnkey::attempt& a) {
+    --depth;
+    attempts_.erase(std::find(attempts_.begin(), attempts_.end(), &a));
+  }
+
+  bool expect_settled(const deferred_attempt& d, const turnkey::outcome& said, turnkey::failure_reason reason) {
+    return judge.leases.settle(*judge.known(d.id), d.start, said, reason, judge.stopped());
+  }
 
   std::unique_ptr<turnkey::scheduler<int>> make(turnkey::options<int> set) {
     set.time = &time;
@@ -311,6 +399,9 @@ class world {
     one("rejected", got.rejected, expected.rejected);
     one("executor_refusals", got.executor_refusals, expected.executor_refusals);
     one("dead_evicted", got.dead_evicted, expected.dead_evicted);
+    one("leases_expired", got.leases_expired, expected.leases_expired);
+    one("leases_lost", got.leases_lost, expected.leases_lost);
+    one("late_results", got.late_results, expected.late_results);
     one("waiting", got.waiting, expected.waiting);
     one("ready", got.ready, expected.ready);
     one("running", got.running, expected.running);
@@ -348,8 +439,17 @@ class world {
     check(sorted(scheduler_->held_keys()) == judge.held_keys(), "5.3: held_keys()");
   }
 
+  void look_at_deferred() {
+    for (const auto& d : deferred) {
+      const bool expected = lease_model::should_stop(*judge.known(d->id), d->start, judge.stopped());
+      check(d->handle.stop_requested() == expected, "7.1: stop_requested() of a completion");
+      if (d->start % 4 == 0) check(d->handle.stop_token().stop_requested() == expected, "7.1: stop_token()");
+    }
+  }
+
   std::unique_ptr<turnkey::scheduler<int>> scheduler_;
   std::vector<bool> looked_at_;
+  std::vector<const turnkey::attempt*> attempts_;  // whose callbacks are under way
 };
 
 }  // namespace support

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <turnkey/attempt.hpp>
+#include <turnkey/detail/fate.hpp>
 #include <turnkey/detail/task.hpp>
 #include <turnkey/outcome.hpp>
 
@@ -102,8 +103,24 @@ constexpr auto destroyer() noexcept -> void (*)(void*) noexcept {
   }
 }
 
+// A callable that somebody waits for. Its fate() is null once it was moved from.
 template <class C>
-inline constexpr callable_ops ops_of{&invoke_callable<C>, &move_callable<C>, destroyer<C>(),
+concept fated = requires(const C& callable) {
+  { callable.fate() }
+  noexcept->std::same_as<fate*>;
+};
+
+template <class C>
+constexpr auto fate_finder() noexcept -> fate* (*)(void*) noexcept {
+  if constexpr (fated<C>) {
+    return [](void* callable) noexcept -> fate* { return std::launder(static_cast<C*>(callable))->fate(); };
+  } else {
+    return nullptr;
+  }
+}
+
+template <class C>
+inline constexpr callable_ops ops_of{&invoke_callable<C>, &move_callable<C>, destroyer<C>(), fate_finder<C>(),
                                      sizeof(C),           alignof(C),        is_plain<C>};
 
 }  // namespace turnkey::inline v1::detail

@@ -84,7 +84,7 @@ inline bool engine::step(task_id id) {
   {
     lock lock(s.mutex);
     task* const t = s.ids.find(number);
-    if (t == nullptr || t->place != place::in_line || !t->slot->is_ready(*t)) return false;
+    if (t == nullptr || key_slot::state_of(*t) != task_state::ready) return false;
   }
   {
     lock lock(gate_);
@@ -129,14 +129,13 @@ inline bool engine::expedite(task_id id) noexcept {
   const inside_scope inside(*this);
   if (!inside) return false;
   const time_point now = time_->now();
-  const auto number = static_cast<std::uint64_t>(id);
-  visit v(*this, shard_of_id(number));
-  task* const t = v.here().ids.find(number);
-  if (t == nullptr || t->place != place::resting) return false;
-  t->when = now;  // a heap lets go of a task whatever its time is
-  wake_up(v, *t);
-  v.changed(*t->slot);
-  return true;
+  return with_task(id, [&](visit& v, task& t, time_point) {
+    if (t.place != place::resting) return false;
+    t.when = now;  // a heap lets go of a task whatever its time is
+    wake_up(v, t);
+    v.changed(*t.slot);
+    return true;
+  });
 }
 
 inline bool engine::resume(visit& v, key_slot& slot) noexcept {

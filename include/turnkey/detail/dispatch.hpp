@@ -3,6 +3,7 @@
 #pragma once
 
 #include <turnkey/detail/engine.hpp>
+#include <turnkey/detail/leases.hpp>
 #include <turnkey/detail/settle.hpp>
 #include <turnkey/detail/visit.hpp>
 
@@ -110,6 +111,15 @@ inline void engine::push_and_serve(key_slot* lines) noexcept {
   keep();  // a callback may destroy the scheduler
   serve(w);
   drop();
+}
+
+// The same when a deferred task has given up its place among those that run.
+inline void engine::push_with_place(key_slot* lines) noexcept {
+  {
+    lock lock(gate_);
+    valve_.give_place();
+  }
+  push(lines);
 }
 
 // Hands a permit to the executor: the user's code, so no lock is held.
@@ -225,6 +235,7 @@ inline void engine::take_line(worker& w) noexcept {
   valve_.take(w.ticket, w.now);
   w.line = w.ticket.pass == nullptr ? &ready_.take() : nullptr;
   w.used = false;
+  w.left_behind = false;
 }
 
 // A pace is kept by the exact time.
@@ -252,7 +263,7 @@ inline bool engine::go_on(worker& w) noexcept {
     w.now = now_or(w.now);  // as in look_at_clock()
   {
     lock lock(gate_);
-    done = valve_.give_back(w.ticket, w.used);
+    done = w.left_behind ? valve::leave_behind(w.ticket) : valve_.give_back(w.ticket, w.used);
     ready_.push_all(std::exchange(w.lines, nullptr));
     over = startable() == 0;
     if (!over && spent) {
@@ -325,15 +336,22 @@ inline task* engine::start_next(visit& v, worker& w) noexcept {
     t = passing(s, w);
   }
   if (t == nullptr) return nullptr;
-  w.line->start(*t);
-  std::construct_at(&t->run, run_state{t->policy != policy::parallel ? s.next_fence++ : 0});
-  ++s.counts.started;
+  std::uint64_t fence = 0;
+  if (t->several) [[unlikely]] {
+    fence = start_in_all(v, *t);
+  } else {
+    w.line->start(*t);
+    if (t->policy != policy::parallel) fence = s.next_fence++;
+  }
+  std::construct_at(&t->run, run_state{fence, ++s.counts.started});
+  t->progress = {};
   ++s.counts.running;
   ++w.starts;
   w.used = true;
   t->when = w.now;
   w.has_more = w.line->depth() > 1;
   if (t->error) v.drop_error(t->error);  // of an earlier life
+  if (settings_.lease_time) v.watch_until(*t, later(w.now, *settings_.lease_time));
   v.say(event_kind::started, *t, {t->failed + 1, t->run.fence, w.now});
   return t;
 }
@@ -341,9 +359,18 @@ inline task* engine::start_next(visit& v, worker& w) noexcept {
 // The task that the worker's ticket names, if only the pause of everything keeps it.
 inline task* engine::passing(shard& s, worker& w) noexcept {
   task* const t = s.ids.find(w.ticket.pass->id);
-  if (t == nullptr || t->place != place::in_line || !t->slot->is_ready(*t)) return nullptr;
+  if (t == nullptr || key_slot::state_of(*t) != task_state::ready) return nullptr;
   w.line = t->slot;
   return t;
+}
+
+// The task of several keys that starts next in the worker's line, or passes the pause: that needs more locks. Else
+// null.
+inline const task* engine::several_to_start(shard& s, const worker& w) noexcept {
+  if (w.line != nullptr) [[likely]]
+    return w.line->granted_here();
+  const task* const t = s.ids.find(w.ticket.pass->id);
+  return t != nullptr && t->several ? t : nullptr;
 }
 
 // Runs up to turn_budget tasks of the worker's line; fewer when turn_time is used up and others wait. The clock is
@@ -351,33 +378,77 @@ inline task* engine::passing(shard& s, worker& w) noexcept {
 inline void engine::turn(worker& w) noexcept {
   shard& s = w.line != nullptr ? shard_of_hash(w.line->hash()) : shard_of_id(w.ticket.pass->id);
   const time_point began = w.now;
-  task* t;
-  {
-    visit v(*this, s);
-    if (w.line != nullptr) w.line->queued = false;
-    t = start_next(v, w);
-    if (w.line != nullptr) v.changed(*w.line);
-    if (t == nullptr) v.leave_lines_in(w.lines);
-  }
+  task* t = begin_line(w, s);
   for (std::uint32_t started = 1; t != nullptr; ++started) {
-    const result done = run(w, *t);
+    result done = run(w, *t);
     bool more = started < w.ticket.starts;
     if (more && w.has_more && std::has_single_bit(started)) {
       if (!done.clock_read) w.now = now_or(w.now);
       more = w.now - began < settings_.turn_time || !others_wait();
     }
-    visit v(*this, s);
-    settle(v, *t, done.outcome, done.reason, w.now);
-    t = more ? start_next(v, w) : nullptr;
-    v.changed(*w.line);
-    if (t == nullptr) v.leave_lines_in(w.lines);
+    t = follow_line(w, s, *t, done, more);
   }
+}
+
+// The first task of a turn; null when none may start.
+inline task* engine::begin_line(worker& w, shard& s) noexcept {
+  {
+    visit v(*this, s);
+    if (several_to_start(s, w) == nullptr) [[likely]]
+      return begin_line(v, w);
+  }
+  return begin_line_jointly(w, s);
+}
+[[gnu::always_inline]] inline task* engine::begin_line(visit& v, worker& w) noexcept {
+  if (w.line != nullptr) w.line->queued = false;
+  task* const t = start_next(v, w);
+  if (w.line != nullptr) v.changed(*w.line);
+  if (t == nullptr) v.leave_lines_in(w.lines);
+  return t;
+}
+// The same when a task of several keys is next, which needs the locks of all of them.
+[[gnu::cold]] inline task* engine::begin_line_jointly(worker& w, shard& s) noexcept {
+  wide_visit v(*this, s);
+  while (const task* const several = several_to_start(s, w)) {
+    if (v.has(group_of(*several).shards)) break;
+    v.widen(several->id, group_of(*several).shards);
+  }
+  return begin_line(*v, w);
+}
+
+// What has run is settled, and the line's next one starts if there may be more; null when none does.
+inline task* engine::follow_line(worker& w, shard& s, task& t, result& done, bool more) noexcept {
+  {
+    visit v(*this, s);
+    if (!w.line->has_parts()) [[likely]]
+      return follow_line(v, w, t, done, more);
+  }
+  return follow_line_jointly(w, t, done, more);
+}
+[[gnu::cold]] inline task* engine::follow_line_jointly(worker& w, task& t, result& done, bool more) noexcept {
+  joint all(*this);
+  return follow_line(all.of(*w.line), w, t, done, more);
+}
+[[gnu::always_inline]] inline task* engine::follow_line(visit& v, worker& w, task& t, result& done,
+                                                        bool more) noexcept {
+  if (done.deferred) [[unlikely]] {
+    w.left_behind = conclude(v, t, done, w.now);
+    more = more && !w.left_behind;
+  } else {
+    settle(v, t, done.outcome, done.reason, w.now);
+  }
+  if (v.is_joint()) [[unlikely]]
+    stir(v.all(), *w.line);  // what has ended may let a task of several keys go first
+  task* const next = more ? start_next(v, w) : nullptr;
+  v.changed(*w.line);
+  if (next == nullptr) v.leave_lines_in(w.lines);
+  return next;
 }
 
 // Calls a callback, without any lock. Its callable is destroyed at once when it will not be needed again.
 inline engine::result engine::run(worker& w, task& t) noexcept {
   result done;
-  attempt a(*this, t, task_id{t.id}, t.failed + 1, t.run.fence);
+  attempt a(*this, t);
   w.me.in_callback = true;
   try {
     done.outcome = t.ops->invoke(callable_of(t), a);
@@ -385,9 +456,11 @@ inline engine::result engine::run(worker& w, task& t) noexcept {
     done.outcome = outcome{outcome::kind::retry, {}, std::current_exception()};
     done.reason = failure_reason::threw;
   }
-  if (done.outcome.what() == outcome::kind::success) spend(t);
+  done.deferred = a.deferred_;
+  const bool succeeded = done.outcome.what() == outcome::kind::success && !done.deferred;
+  if (succeeded) spend(t, task_state::succeeded);
   w.me.in_callback = false;
-  done.clock_read = done.outcome.what() != outcome::kind::success || settings_.observed;
+  done.clock_read = !succeeded || settings_.exact;
   if (done.clock_read) w.now = now_or(w.now);
   return done;
 }
@@ -420,21 +493,34 @@ inline void engine::ring() noexcept {
   alarm_.rung();
   const time_point now = time_->now();
   std::optional<time_point> next;
-  for (auto& s : shards_) {
+  const auto by = [&next](time_point time) {
+    if (!next || time < *next) next = time;
+  };
+  for (std::uint32_t i = 0; i != shard_count; ++i) {
+    const auto& s = shards_[i];
     for (bool more = true; more;) {
-      visit v(*this, *s);
+      wide_visit v(*this, *s);
       more = false;
       for (int n = 0; !s->timers.empty() && s->timers.first()->when <= now; ++n) {
-        if (n == 64) {  // others want the lock too
+        const bool several = !v.is_wide() && concerns_several(*s->timers.first());
+        if (several && n == 0) v.widen(i);
+        if (n == 64 || (several && n != 0)) {  // others want the lock too
           more = true;
           break;
         }
+        if (s->timers.empty() || s->timers.first()->when > now) continue;  // it was widened
         task& t = *s->timers.first();
-        wake_up(v, t);
-        v.changed(*t.slot);
+        wake_up(*v, t);
+        v->changed(*t.slot);
       }
-      if (!more && !s->timers.empty() && (!next || s->timers.first()->when < *next)) next = s->timers.first()->when;
+      if (more) continue;
+      if (!s->timers.empty()) by(s->timers.first()->when);
     }
+    if (!settings_.lease_time) continue;
+    std::optional<time_point> expires;
+    while (expire_next(*s, now, expires)) {  // after what is due: that goes first (rule 2.9)
+    }
+    if (expires) by(*expires);
   }
   offered_permit* permit;
   std::uint64_t lost;
@@ -443,8 +529,8 @@ inline void engine::ring() noexcept {
     permits_.ring(now);
     valve_.ring(now);
     permit = next_offer();
-    if (const auto opens = valve_.shut_until(); opens != valve::never && (!next || opens < *next)) next = opens;
-    if (permits_.offer_again() && (!next || *permits_.offer_again() < *next)) next = permits_.offer_again();
+    if (valve_.shut_until() != valve::never) by(valve_.shut_until());
+    if (permits_.offer_again()) by(*permits_.offer_again());
     lost = std::exchange(lost_untold_, 0);
   }
   if (next) alarm_at(*next);

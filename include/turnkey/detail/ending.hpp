@@ -8,6 +8,8 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <stdexcept>
+#include <stop_token>
 #include <utility>
 
 namespace turnkey::inline v1::detail {
@@ -98,6 +100,24 @@ inline void engine::accept(visit& v, task& t, key_slot& slot, time_point now, du
     slot.arrive(t);
   }
   v.say(event_kind::submitted, t, {0, 0, now}, due);
+  v.changed(slot);
+}
+
+// The same for a task whose first attempt is over already: `said` is what came of it.
+inline void engine::accept_settled(visit& v, task& t, key_slot& slot, time_point now, const outcome& said,
+                                   failure_reason reason) noexcept {
+  shard& s = v.here();
+  s.ids.insert(t);
+  t.submitted = now;
+  ++s.unfinished;
+  ++s.counts.submitted;
+  slot.arrive_resting(t);
+  v.say(event_kind::submitted, t, {0, 0, now});
+  t.place = place::running;  // for nobody to see: the lock is kept
+  std::construct_at(&t.run, run_state{0, s.counts.started});
+  t.progress = {};
+  ++s.counts.running;
+  settle(v, t, said, reason, now);
   v.changed(slot);
 }
 
@@ -225,32 +245,50 @@ inline void engine::wait_for_visitors() noexcept {
 }
 
 inline task* engine::take_unfinished() noexcept {
+  const time_point now = time_->now();
   task* undone = nullptr;
   for (auto& s : shards_) {
-    visit v(*this, *s);
-    s->emptied = true;
+    lock lock(s->mutex);
     s->ids.for_each(
         [](task& t) { t.left_as = key_slot::state_of(t); });  // before the first one goes, and lets others be ready
-    s->ids.for_each([&](task& t) {
-      if (t.place == place::dead || t.place == place::running) return;
-      if (t.place == place::resting) {
-        s->timers.remove(t);
-        --s->counts.delayed;
-      }
-      key_slot& slot = *t.slot;
-      slot.finish(t);
-      slot.unhold(t);
-      v.finished_one();
-      ++s->counts.undone;
-      t.place = place::withdrawn;
-      t.owners = 1;
-      t.peers.next = undone;
-      undone = &t;
-      s->ids.erase(t, s->arriving != 0);
-      v.changed(slot);
-    });
   }
+  each_shard_jointly_if_needed([&](visit& v) { take_unfinished(v, undone, now); });
   return undone;
+}
+
+inline void engine::take_unfinished(visit& v, task*& undone, time_point now) noexcept {
+  shard& s = v.here();
+  s.emptied = true;
+  s.ids.for_each([&](task& t) {
+    if (t.place == place::dead || (t.place == place::running && !t.progress.returned)) return;
+    if (t.place == place::resting) {
+      s.timers.remove(t);
+      --s.counts.delayed;
+    } else if (t.place == place::running) {  // deferred: its completion finds nothing any more
+      if (t.cancelled) {                     // and it never starts again (rule 6.5)
+        settle(v, t, outcome{outcome::kind::postpone}, failure_reason::asked, now);
+        return v.changed(*t.slot);
+      }
+      v.end_attempt(t);
+      --s.counts.running;
+    }
+    key_slot& slot = *t.slot;
+    if (t.several) {
+      quit_all(v, t);
+    } else {
+      slot.finish(t);
+    }
+    each_part(t, [](task& part) { part.slot->unhold(part); });
+    v.finished_one();
+    ++s.counts.undone;
+    t.place = place::withdrawn;
+    t.owners = 1;
+    t.peers.next = undone;
+    undone = &t;
+    s.ids.erase(t, s.arriving != 0);
+    v.changed(slot);
+    if (t.several) others_changed(v, t);
+  });
 }
 
 inline void engine::tell_undone(task* undone) noexcept {
@@ -262,7 +300,10 @@ inline void engine::tell_undone(task* undone) noexcept {
     raw_event e;
     e.kind = event_kind::undone;
     e.slot = t->slot;
-    {
+    if (t->several) {
+      const joint all(*this);
+      e.number = next_in_all(*t, &shard::next_event);
+    } else {
       shard& s = shard_of_id(t->id);
       lock lock(s.mutex);
       e.number = s.next_event++;
@@ -297,28 +338,32 @@ inline void engine::dispose(task& t) noexcept {
     lock lock(s.mutex);
     if (--t.owners != 0) return;
   }
-  spend(t);
+  spend(t, task_state::undone);
   t.error = nullptr;
+  if (t.several) dissolve(t);
   visit v(*this, s);
   v.release(t);
 }
 
 // Lets go of all that is left after stop(): the dead, and the keys that are held. Nobody is told.
 inline void engine::bury() noexcept {
-  for (auto& s : shards_) {
-    sweep(*s);
-    visit v(*this, *s);
-    while (!s->dead.empty()) {
-      task& t = *s->dead.first();
+  for (auto& s : shards_) sweep(*s);
+  each_shard_jointly_if_needed([this](visit& v) {
+    shard& s = v.here();
+    while (!s.dead.empty()) {
+      task& t = *s.dead.first();
       leave_store(v, t);
+      each_part(t, [](task& part) { part.slot->unhold(part); });
       v.depart(t, event_kind::dead, t.failed, t.last.fence);
+      v.changed(*t.slot);
+      if (t.several) others_changed(v, t);
     }
-    s->slots.for_each([&v](key_slot& slot) {
+    s.slots.for_each([&v](key_slot& slot) {
       slot.release();
       if (slot.resume()) --v.here().counts.paused_keys;
       v.changed(slot);
     });
-  }
+  });
 }
 
 // ---- looking
@@ -341,6 +386,9 @@ inline stats engine::look() noexcept {
     all.redriven += c.redriven;
     all.rejected += c.rejected;
     all.dead_evicted += c.dead_evicted;
+    all.leases_expired += c.leases_expired;
+    all.leases_lost += c.leases_lost;
+    all.late_results += c.late_results;
     all.ready += c.ready;
     all.running += c.running;
     all.delayed += c.delayed;
@@ -369,6 +417,14 @@ namespace turnkey::inline v1 {
 
 // ---- what a callback sees of its attempt
 
+inline attempt::attempt(detail::engine& engine, detail::task& task) noexcept
+    : engine_(engine),
+      task_(task),
+      id_(task_id{task.id}),
+      number_(task.failed + 1),
+      fence_(task.run.fence),
+      serial_(task.run.serial) {}
+
 inline bool attempt::stop_requested() const noexcept {
   detail::lock lock(engine_.shard_of_id(task_.id).mutex);
   return task_.signalled;
@@ -377,11 +433,75 @@ inline bool attempt::stop_requested() const noexcept {
 inline std::stop_token attempt::stop_token() {
   std::stop_source fresh;
   detail::lock lock(engine_.shard_of_id(task_.id).mutex);
-  if (!task_.run.stop.stop_possible()) {
-    if (task_.signalled) fresh.request_stop();
-    task_.run.stop.swap(fresh);
+  return detail::engine::token_of(task_, fresh);
+}
+
+inline bool attempt::extend_lease(duration d) noexcept { return engine_.extend_lease(id_, serial_, d); }
+
+inline completion attempt::defer() {
+  if (deferred_) throw std::logic_error("turnkey: defer() was called before in this attempt: it has one completion");
+  deferred_ = true;
+  return completion(*this);
+}
+
+// ---- what settles it later
+
+inline completion::completion(const attempt& a) noexcept
+    : of_{&a.engine_, a.id_, a.number_, a.fence_, a.serial_}, settled_(false) {
+  of_.engine->keep();
+}
+
+inline completion::completion(completion&& other) noexcept
+    : of_(std::exchange(other.of_, {})), settled_(other.settled_.exchange(true, std::memory_order_relaxed)) {}
+
+inline completion& completion::operator=(completion&& other) noexcept {
+  completion was(std::move(other));
+  std::swap(of_, was.of_);
+  was.settled_ = settled_.exchange(was.settled_, std::memory_order_relaxed);
+  return *this;
+}
+
+inline completion::~completion() {
+  if (!settled_) settle(outcome{outcome::kind::retry}, failure_reason::abandoned);
+  if (of_.engine != nullptr) of_.engine->drop();
+}
+
+inline bool completion::settle(const outcome& said) const noexcept { return settle(said, failure_reason::asked); }
+
+inline bool completion::settle(const outcome& said, failure_reason reason) const noexcept {
+  if (of_.engine == nullptr) return false;
+  // Relaxed is enough: it spares the destructor a look.
+  settled_.store(true, std::memory_order_relaxed);
+  return of_.engine->complete(of_.id, of_.serial, said, reason);
+}
+
+inline bool completion::fail(std::exception_ptr error) const noexcept {
+  const auto reason = error ? failure_reason::threw : failure_reason::asked;
+  return settle(outcome{outcome::kind::retry, {}, std::move(error)}, reason);
+}
+
+inline bool completion::extend_lease(duration d) const noexcept {
+  return of_.engine != nullptr && of_.engine->extend_lease(of_.id, of_.serial, d);
+}
+
+inline bool completion::stop_requested() const noexcept {
+  if (of_.engine == nullptr) return true;
+  detail::shard& s = of_.engine->shard_of_id(static_cast<std::uint64_t>(of_.id));
+  detail::lock lock(s.mutex);
+  const detail::task* const t = detail::engine::attempt_in(s, of_.id, of_.serial);
+  return t == nullptr || t->signalled;
+}
+
+inline std::stop_token completion::stop_token() const {
+  std::stop_source fresh;
+  if (of_.engine != nullptr) {
+    detail::shard& s = of_.engine->shard_of_id(static_cast<std::uint64_t>(of_.id));
+    detail::lock lock(s.mutex);
+    if (detail::task* const t = detail::engine::attempt_in(s, of_.id, of_.serial))
+      return detail::engine::token_of(*t, fresh);
   }
-  return task_.run.stop.get_token();
+  fresh.request_stop();
+  return fresh.get_token();
 }
 
 }  // namespace turnkey::inline v1

@@ -7,13 +7,14 @@
 //
 // This class knows nothing of the type of keys; keyed_engine adds it. It lives as long as any permit, wake or record.
 //
-//   Locks    a shard's, the gate's, the alarm's, the waiters': leaves, one at a time. Only drain() and stop() hold all
-//            shards' together, in index order.
+//   Locks    a shard's, the gate's, the alarm's, the waiters': leaves, one at a time. Only drain() and what concerns
+//            tasks of several keys hold shards' locks together, in index order.
 #pragma once
 
 #include <turnkey/attempt.hpp>
 #include <turnkey/detail/alarm.hpp>
 #include <turnkey/detail/erased_executor.hpp>
+#include <turnkey/detail/fate.hpp>
 #include <turnkey/detail/permits.hpp>
 #include <turnkey/detail/ready_queue.hpp>
 #include <turnkey/detail/shard.hpp>
@@ -35,6 +36,7 @@
 
 namespace turnkey::inline v1::detail {
 
+class joint;
 class visit;
 
 // An event before its key has a type.
@@ -73,10 +75,13 @@ struct engine_settings {
   duration turn_time;
   std::size_t max_dead;
   turnkey::dead_action dead_action;
+  std::optional<duration> lease_time;
+  turnkey::lease_expiry lease_expiry;
   time_source* time;
   std::uint64_t seed;
   std::uint64_t first_fence;
   bool observed;
+  bool exact;  // somebody can tell the time of an event from one a little earlier
   bool keys_need_destruction;
   bool runs_inline;  // the executor is an inline_executor: it needs no permits
   std::size_t slot_size;
@@ -102,11 +107,14 @@ class engine : private wakeable {
   void give_back_pending() noexcept;
   void prepare(bool may_rest);
   void accept(visit& v, task& t, key_slot& slot, time_point now, duration delay) noexcept;
+  void accept_settled(visit& v, task& t, key_slot& slot, time_point now, const outcome& said,
+                      failure_reason reason) noexcept;
 
   // ---- permits (detail/dispatch.hpp)
   static void begin(permit& p) noexcept;
   static void gone(permit& p) noexcept;
   void push(key_slot* lines) noexcept;
+  void push_with_place(key_slot* lines) noexcept;
   void push_and_serve(key_slot* lines) noexcept;
   void offer(offered_permit& p) noexcept;
   void ring() noexcept;
@@ -124,6 +132,34 @@ class engine : private wakeable {
   std::size_t release_all() noexcept;
   template <class Which, class Do>
   std::size_t each_dead(shard& s, Which which, Do action);
+
+  // ---- tasks of several keys (detail/several.hpp)
+  void accept_several(joint& all, task& t, time_point now, duration delay) noexcept;
+  void stir(joint& all, key_slot& slot) noexcept;
+  std::uint64_t next_in_all(const task& t, std::uint64_t shard::*counter) noexcept;
+  void dissolve(task& t) noexcept;
+  [[nodiscard]] std::optional<why> why_over_all(task_id id) noexcept;
+  [[nodiscard]] static bool concerns_several(const task& t) noexcept { return t.several || t.slot->has_parts(); }
+  // Whether one is unfinished or dead. Relaxed is enough: a shard's lock publishes the ones that name its keys.
+  [[nodiscard]] bool any_several() const noexcept { return several_.load(std::memory_order_relaxed) != 0; }
+
+  // ---- for tasks that stand for something else, one after the other: what a consumer's driver says
+  // It has succeeded with what it did, and goes on with more, after `delay` or at once behind what is ready; nothing is
+  // counted, and it keeps its id. Not one of the user's outcomes.
+  [[nodiscard]] static outcome anew(duration delay = {}) noexcept { return outcome{anew_kind, delay}; }
+  [[nodiscard]] static outcome failed_by(std::exception_ptr error) noexcept {
+    return outcome{outcome::kind::retry, {}, std::move(error)};
+  }
+  static void recount(attempt& a, std::uint32_t failed, std::uint32_t postponed) noexcept;
+  static void cancel_this(attempt& a) noexcept { a.engine_.cancel(a.id()); }
+  template <class Find, class Which>
+  void cancel_some(shard& s, Find find, Which which);
+
+  // ---- leases that outlive the callback (detail/leases.hpp)
+  bool complete(task_id id, std::uint64_t serial, const outcome& said, failure_reason reason) noexcept;
+  bool extend_lease(task_id id, std::uint64_t serial, duration d) noexcept;
+  [[nodiscard]] static task* attempt_in(shard& s, task_id id, std::uint64_t serial) noexcept;
+  [[nodiscard]] static std::stop_token token_of(task& t, std::stop_source& fresh) noexcept;
 
   // ---- control (detail/control.hpp)
   bool pause() noexcept;
@@ -158,9 +194,24 @@ class engine : private wakeable {
   [[nodiscard]] stats look() noexcept;
 
   // ---- callables and their blocks
-  static void spend(task& t) noexcept {
-    if (!t.spent && t.ops->destroy != nullptr) t.ops->destroy(callable_of(t));
+  // The callable of a task that ends is destroyed, once; `how` is what those learn who want to know.
+  static void spend(task& t, task_state how) noexcept {
+    if (!t.spent && t.ops->destroy != nullptr) {
+      if (t.ops->fate == nullptr) [[likely]] {
+        t.ops->destroy(callable_of(t));
+      } else {
+        spend_fated(t, how);
+      }
+    }
     t.spent = true;
+  }
+  [[gnu::noinline]] static void spend_fated(task& t, task_state how) noexcept {
+    fate* const f = t.ops->fate(callable_of(t));
+    if (f != nullptr) f->keep();
+    t.ops->destroy(callable_of(t));
+    if (f == nullptr) return;
+    f->tell({task_id{t.id}, how, {}, nullptr});
+    f->drop();
   }
   [[nodiscard]] static void* new_heap_block(const block& b) {
     return ::operator new (b.size, std::align_val_t{b.align > 16 ? b.align : 16});
@@ -190,9 +241,9 @@ class engine : private wakeable {
   // Whether stop() has returned: nobody is told anything more.
   [[nodiscard]] bool silent() const noexcept { return silent_.load(std::memory_order_relaxed); }
 
-  // Now, or a little earlier where nobody can tell: an observer can, and a user's time source is exact.
+  // Now, or a little earlier where nobody can tell; a user's time source is exact.
   [[nodiscard]] time_point lately() noexcept {
-    return settings_.time == nullptr && !settings_.observed ? steady_time_source::lately() : time_->now();
+    return settings_.time == nullptr && !settings_.exact ? steady_time_source::lately() : time_->now();
   }
   [[nodiscard]] const engine_settings& settings() const noexcept { return settings_; }
   [[nodiscard]] std::uint32_t retry_attempts() const noexcept {
@@ -210,7 +261,9 @@ class engine : private wakeable {
 
  private:
   friend class visit;
+  friend class joint;
   friend class turnkey::attempt;
+  friend class turnkey::completion;
 
   // A worker: a permit that has begun, on its thread's stack.
   struct worker {
@@ -220,10 +273,12 @@ class engine : private wakeable {
     key_slot* lines = nullptr;  // that the turn has made ready, on the way to the ready queue
     std::uint32_t starts = 0;   // by this permit, over all its lines
     bool used = false;          // something was started with the ticket
+    bool left_behind = false;   // and is deferred: it keeps the ticket's place
     time_point now{};           // as last read
     time_point began{};
     bool has_more = false;  // its key had more tasks when it started
   };
+  static constexpr auto anew_kind = static_cast<outcome::kind>(5);
   static constexpr std::uint32_t max_starts = 256;  // of a permit; then the pool's other users get their share
   static constexpr duration max_time = std::chrono::milliseconds{10};
 
@@ -231,9 +286,18 @@ class engine : private wakeable {
   struct result {
     turnkey::outcome outcome = turnkey::outcome::success();
     failure_reason reason = failure_reason::asked;
-    bool clock_read = false;  // worker::now is the time of its end
+    std::exception_ptr unheard{};  // what it said after its completion: dies outside the lock
+    bool deferred = false;         // the outcome does not count, unless it is an exception
+    bool clock_read = false;       // worker::now is the time of its end
   };
   void turn(worker& w) noexcept;
+  [[nodiscard]] task* begin_line(worker& w, shard& s) noexcept;
+  [[nodiscard]] task* begin_line(visit& v, worker& w) noexcept;
+  [[nodiscard]] task* begin_line_jointly(worker& w, shard& s) noexcept;
+  [[nodiscard]] task* follow_line(worker& w, shard& s, task& t, result& done, bool more) noexcept;
+  [[nodiscard]] task* follow_line(visit& v, worker& w, task& t, result& done, bool more) noexcept;
+  [[nodiscard]] task* follow_line_jointly(worker& w, task& t, result& done, bool more) noexcept;
+  [[nodiscard]] static const task* several_to_start(shard& s, const worker& w) noexcept;
   [[nodiscard]] result run(worker& w, task& t) noexcept;
   [[nodiscard]] bool seat(worker& w) noexcept TURNKEY_REQUIRES(gate_);
   void take_line(worker& w) noexcept TURNKEY_REQUIRES(gate_);
@@ -253,23 +317,42 @@ class engine : private wakeable {
   void tell(event_kind kind, std::exception_ptr error) noexcept;
   void say_goodbye(task& t) noexcept;
   void settle(visit& v, task& t, const outcome& said, failure_reason reason, time_point now) noexcept;
+  [[nodiscard]] bool conclude(visit& v, task& t, result& done, time_point now) noexcept;
+  void lose(visit& v, task& t, time_point now) noexcept;
+  [[nodiscard]] bool expire_next(shard& s, time_point now, std::optional<time_point>& next) noexcept;
   void rest(visit& v, task& t, time_point due) noexcept;
   void wake_up(visit& v, task& t) noexcept;
   void finish(visit& v, task& t, event_kind kind, const moment& end) noexcept;
   void revive(visit& v, task& t) noexcept;
   void leave_store(visit& v, task& t) noexcept;
+  void consider(joint& all, group& g) noexcept;
+  void set_reserving(joint& all, group& g, bool reserving) noexcept;
+  void set_granted(joint& all, group& g) noexcept;
+  void enter_lines(joint& all, group& g) noexcept;
+  void leave_lines(joint& all, group& g) noexcept;
+  [[nodiscard]] std::uint64_t start_in_all(visit& v, task& t) noexcept;
+  void come_back_in_all(visit& v, task& t) noexcept;
+  void come_back_behind_in_all(visit& v, task& t) noexcept;
+  void rest_in_all(visit& v, task& t) noexcept;
+  void finish_in_all(visit& v, task& t) noexcept;
+  void quit_all(visit& v, task& t) noexcept;
+  void others_changed(visit& v, task& t) noexcept;
+  void rise_over_all(task& t) noexcept;
   bool cancel_in(visit& v, task& t, time_point now) noexcept;
   void discard_in(visit& v, task& t, time_point now) noexcept;
   template <class Do>
   bool with_task(task_id id, Do action) noexcept;
   template <class Which>
   void signal_running(shard& s, Which which) noexcept;
+  template <class Do>
+  void each_shard_jointly_if_needed(Do action) noexcept;
   offered_permit& made(offered_permit& p) noexcept;
   void add_permit() noexcept TURNKEY_REQUIRES(gate_);
   [[nodiscard]] bool quiet() noexcept;
   [[nodiscard]] bool stalled() noexcept;
   void wait_for_visitors() noexcept;
   [[nodiscard]] task* take_unfinished() noexcept;
+  void take_unfinished(visit& v, task*& undone, time_point now) noexcept;
   void tell_undone(task* undone) noexcept;
   void destroy_executor(bool inside) noexcept;
 
@@ -303,6 +386,7 @@ class engine : private wakeable {
   std::atomic<std::size_t> dead_{0};      // in all stores
   std::atomic<std::size_t> pending_{0};   // counted only where max_pending is set
   std::atomic<std::uint64_t> deaths_{0};  // orders the dead of different shards
+  std::atomic<std::size_t> several_{0};   // tasks of several keys that are not gone
   key_slot keyless_{0};
   alarm alarm_;
   waiters waiters_;

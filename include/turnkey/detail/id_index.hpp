@@ -37,6 +37,12 @@ class id_index {
     ++size_;
   }
 
+  // The next serial number, unless its place is taken; and no later one is smaller than `serial`.
+  [[nodiscard]] std::uint64_t next() const noexcept { return next_; }
+  void rise_to(std::uint64_t serial) noexcept {
+    if (next_ < serial) next_ = serial;
+  }
+
   // The task with this id of this shard; null when there is none any more.
   [[nodiscard]] task* find(std::uint64_t id) const noexcept {
     if (capacity_ == 0) return nullptr;

@@ -7,9 +7,11 @@
 #include <turnkey/detail/ending.hpp>
 #include <turnkey/detail/keyed_slot.hpp>
 #include <turnkey/detail/listing.hpp>
+#include <turnkey/detail/several.hpp>
 #include <turnkey/detail/undo.hpp>
 #include <turnkey/detail/validate.hpp>
 #include <turnkey/detail/visit.hpp>
+#include <turnkey/keys.hpp>
 #include <turnkey/options.hpp>
 #include <turnkey/task_record.hpp>
 
@@ -21,6 +23,7 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace turnkey::inline v1::detail {
 
@@ -61,6 +64,24 @@ class keyed_engine final : public engine {
     }
   }
 
+  // The same for one of several keys, which may be moved from; one that stands twice in the list counts once.
+  template <class F>
+  submit_result take(keys<Key>& list, const task_options& wishes, F&& callback) {
+    using callable = std::decay_t<F>;
+    check_callback<callable>();
+    if (const auto flaw = refuse(!list.empty(), wishes, callback)) return *flaw;
+    if (list.empty()) return reject_reason::needs_key;
+    std::vector<line_of_key> lines = lines_of(list.all_);
+    if (lines.size() == 1) return take(lines.front().key, wishes, std::forward<F>(callback));
+
+    arrival a{.ops = &ops_of<callable>, .policy = policy_for(true, wishes)};
+    if (a.policy == policy::parallel) return reject_reason::invalid_options;
+    a.delay = wishes.delay;
+    a.retry = wishes.retry ? &*wishes.retry : nullptr;
+    a.may_rest = may_postpone<callable>();
+    return take_in_several(lines, a, [&](void* to) { ::new (to) callable(std::forward<F>(callback)); });
+  }
+
   // Takes a task in that another scheduler handed back. `record` is empty afterwards, unless it was refused.
   submit_result take(task_record<Key>& record) {
     task& old = *record.task_;
@@ -70,9 +91,83 @@ class keyed_engine final : public engine {
     if (old.has_extra && extra_of(old).has_retry) own = extra_of(old).retry;
     a.retry = own ? &*own : nullptr;
     a.may_rest = true;
-    const submit_result taken = take_in(key, a, [&](void* to) { old.ops->move(callable_of(old), to); });
+    const auto construct = [&](void* to) { old.ops->move(callable_of(old), to); };
+    const submit_result taken = old.several ? take_in_all(record, a, construct) : take_in(key, a, construct);
     if (taken) task_record<Key>(std::move(record));
     return taken;
+  }
+
+  // ---- a task in two steps: what may fail first, then what cannot
+
+  // A seat for a task whose callable comes later.
+  struct promise {
+    task* t = nullptr;
+    key_slot* slot = nullptr;
+  };
+
+  // Promises a seat to a callable of type C, or says why not. `to` must be kept or broken.
+  //   Throws   std::bad_alloc; std::system_error; what hashing, comparing or copying a key throws. Nothing has changed.
+  template <class C>
+  std::optional<reject_reason> promise_seat(const Key& key, promise& to) {
+    const turnkey::policy how = policy_for(true, {});
+    const std::uint64_t hash = hash_of(key);
+    this->prepare(true);
+    const bool extra = this->settings().lease_time ||
+                       (how != policy::parallel && this->settings().dead_action == dead_action::hold_key);
+    const block layout = block::of(sizeof(C), alignof(C), extra);
+    seat<const Key> at{.key = &key, .hash = hash, .layout = layout, .pool = shard::pool_of(layout)};
+    TURNKEY_ASSERT(at.pool != shard::from_heap, "what is promised a seat is small");
+    visit v(*this, this->shard_of_hash(hash));
+    if (const auto reason = find_seat(v, at)) return *reason;
+    ++at.slot->arriving;
+    ++v.here().arriving;
+    v.changed(*at.slot);
+    to = {&build(at, arrival{.ops = &ops_of<C>, .policy = how}), at.slot};
+    return {};
+  }
+
+  // Seats the callable; `settled` is null, or what came of its first attempt, after `failed` and `postponed` earlier
+  // ones. False when stop() has come inside, where it waits for nobody: then nothing has happened.
+  struct settled_attempt {
+    outcome said;
+    failure_reason reason;
+    std::uint32_t failed;
+    std::uint32_t postponed;
+  };
+  template <class C>
+  bool keep_promise(const promise& p, C&& callable, const settled_attempt* settled = nullptr) noexcept {
+    using callable_type = std::decay_t<C>;
+    static_assert(std::is_nothrow_constructible_v<callable_type, C&&>);
+    const time_point now = this->now_or({});
+    visit v(*this, this->shard_of_hash(p.slot->hash()));
+    if (v.here().emptied) {
+      leave_promised(v, p);
+      return false;
+    }
+    --p.slot->arriving;
+    --v.here().arriving;
+    ::new (callable_of(*p.t)) callable_type(std::forward<C>(callable));
+    if (settled == nullptr) {
+      this->accept(v, *p.t, *p.slot, now, {});
+    } else {
+      p.t->failed = settled->failed;
+      p.t->postponed = settled->postponed;
+      this->accept_settled(v, *p.t, *p.slot, now, settled->said, settled->reason);
+    }
+    return true;
+  }
+
+  void break_promise(const promise& p) noexcept {
+    visit v(*this, this->shard_of_hash(p.slot->hash()));
+    leave_promised(v, p);
+  }
+
+  // As cancel_some() of the engine, for one key.
+  template <class Which>
+  void cancel_some_of(const Key& key, Which which) {
+    const std::uint64_t hash = hash_of(key);
+    this->cancel_some(
+        this->shard_of_hash(hash), [&](shard& s) { return find(s, hash, key); }, which);
   }
 
   // ---- keys and the dead
@@ -91,19 +186,15 @@ class keyed_engine final : public engine {
   }
 
   bool release_key(const Key& key) {
-    const std::uint64_t hash = hash_of(key);
-    visit v(*this, this->shard_of_hash(hash));
-    key_slot* const slot = find(v.here(), hash, key);
-    if (slot == nullptr || !slot->release()) return false;
-    v.changed(*slot);
-    return true;
+    return with_slot(key, [](visit& v, key_slot& slot) {
+      if (!slot.release()) return false;
+      v.changed(slot);
+      return true;
+    });
   }
 
   bool resume_key(const Key& key) {
-    const std::uint64_t hash = hash_of(key);
-    visit v(*this, this->shard_of_hash(hash));
-    key_slot* const slot = find(v.here(), hash, key);
-    return slot != nullptr && this->resume(v, *slot);
+    return with_slot(key, [this](visit& v, key_slot& slot) { return this->resume(v, slot); });
   }
 
   // A key that was not seen yet gets a slot.
@@ -111,27 +202,38 @@ class keyed_engine final : public engine {
   bool pause_key(const Key& key) {
     const std::uint64_t hash = hash_of(key);
     seat<const Key> to{.key = &key, .hash = hash};
-    visit v(*this, this->shard_of_hash(hash));
-    shard& s = v.here();
-    while (!s.stopped && look_up(v, to)) {
+    {
+      visit v(*this, this->shard_of_hash(hash));
+      shard& s = v.here();
+      while (!s.stopped && look_up(v, to)) {
+      }
+      if (s.stopped) return false;
+      if (to.slot == nullptr) to.slot = &new_slot(s, to);
+      if (!to.slot->has_parts() || to.slot->paused()) return pause_slot(v, *to.slot);
     }
-    if (s.stopped) return false;
-    if (to.slot == nullptr) to.slot = &new_slot(s, to);
-    if (!to.slot->pause()) return false;
-    ++s.counts.paused_keys;
-    v.changed(*to.slot);
-    return true;
+    joint all(*this);
+    key_slot* const slot = find(this->shard_of_hash(hash), hash, key);
+    if (slot == nullptr) return all.leave(), pause_key(key);  // its last task has finished meanwhile
+    return pause_slot(all.of(hash), *slot);
   }
 
-  // A predicate for each_dead(): the dead tasks of one key.
-  [[nodiscard]] auto dead_of(const Key& key) const noexcept {
-    return [this, &key](const task& t) {
-      const Key* const other = key_of<Key>(*t.slot);
+  // Does something to the dead tasks that name a key; those of several keys may be in any shard.
+  template <class Do>
+  std::size_t each_dead_of(const Key& key, Do action) {
+    const std::uint64_t hash = hash_of(key);
+    const auto names_it = [&](const task& part) {
+      const Key* const other = part.slot->hash() == hash ? key_of<Key>(*part.slot) : nullptr;
       return other != nullptr && equal_(*other, key);
     };
+    const auto any_names_it = [&](const task& t) {
+      return t.several ? !group_of(t).all([&](const task& part) { return !names_it(part); }) : names_it(t);
+    };
+    if (!this->any_several()) return this->each_dead(this->shard_of_hash(hash), any_names_it, action);
+    std::size_t done = 0;
+    for (std::uint32_t i = 0; i != engine::shard_count; ++i)
+      done += this->each_dead(this->shard_number(i), any_names_it, action);
+    return done;
   }
-  [[nodiscard]] shard& shard_of(const Key& key) { return this->shard_of_hash(hash_of(key)); }
-
   [[nodiscard]] task_records<Key> stop_all() noexcept { return task_records<Key>(*this, this->stop()); }
 
  private:
@@ -151,6 +253,27 @@ class keyed_engine final : public engine {
   [[nodiscard]] key_slot* find(shard& s, std::uint64_t hash, const Key& key) const {
     return s.slots.find(hash,
                         [&](const key_slot& slot) { return equal_(static_cast<const slot_type&>(slot).key, key); });
+  }
+
+  // Does something to the slot of a key, if there is one; with all locks where tasks of several keys are concerned.
+  template <class Do>
+  bool with_slot(const Key& key, Do action) {
+    const std::uint64_t hash = hash_of(key);
+    shard& s = this->shard_of_hash(hash);
+    wide_visit v(*this, s);
+    key_slot* slot = find(s, hash, key);
+    if (slot != nullptr && slot->has_parts()) {
+      v.widen(hash);
+      slot = find(s, hash, key);
+    }
+    return slot != nullptr && action(*v, *slot);
+  }
+
+  static bool pause_slot(visit& v, key_slot& slot) noexcept {
+    if (!slot.pause()) return false;
+    ++v.here().counts.paused_keys;
+    v.changed(slot);
+    return true;
   }
 
   // ---- a submit, step by step
@@ -173,7 +296,8 @@ class keyed_engine final : public engine {
   submit_result take_in(K* key, const arrival& a, Construct construct) {
     const std::uint64_t hash = key != nullptr ? hash_of(*key) : 0;
     const std::uint32_t attempts = a.retry != nullptr ? a.retry->max_attempts : this->retry_attempts();
-    this->prepare(a.may_rest || a.delay > duration::zero() || attempts > 1 || !this->settings().runs_inline);
+    this->prepare(a.may_rest || a.delay > duration::zero() || attempts > 1 || !this->settings().runs_inline ||
+                  this->settings().lease_time);
     shard& s = this->shard_of_hash(hash);
     if (this->settings().max_pending && !this->reserve_pending())
       return is_closed(s) ? reject_reason::closed : reject_reason::full;
@@ -181,8 +305,8 @@ class keyed_engine final : public engine {
       if (this->settings().max_pending) this->give_back_pending();
     });
 
-    const bool extra =
-        a.retry != nullptr || (a.policy != policy::parallel && this->settings().dead_action == dead_action::hold_key);
+    const bool extra = a.retry != nullptr || this->settings().lease_time ||
+                       (a.policy != policy::parallel && this->settings().dead_action == dead_action::hold_key);
     const block layout = block::of(a.ops->size, a.ops->align, extra);
     seat<K> to{.key = key, .hash = hash, .layout = layout, .pool = shard::pool_of(layout)};
     if (to.pool == shard::from_heap) to.memory = engine::new_heap_block(layout);
@@ -233,7 +357,7 @@ class keyed_engine final : public engine {
         return task_id{t.id};
       }
     }
-    engine::spend(t);  // stop() came inside, where it waits for nobody
+    engine::spend(t, task_state::undone);  // stop() came inside, where it waits for nobody
     return reject_reason::closed;
   }
 
@@ -339,9 +463,181 @@ class keyed_engine final : public engine {
     --v.here().arriving;
   }
 
+  void leave_promised(visit& v, const promise& p) noexcept {
+    const std::uint8_t pool = p.t->pool;
+    --p.slot->arriving;
+    --v.here().arriving;
+    p.t->~task();
+    v.here().blocks[pool].give(p.t);
+    v.changed(*p.slot);
+  }
+
   template <class K>
   static void free_memory(const seat<K>& to) noexcept {
     engine::free_heap_block(::new (to.memory) heap_block{nullptr, to.layout.align});
+  }
+
+  // ---- a submit of a task of several keys
+
+  struct line_of_key {
+    Key* key;  // may be moved from
+    std::uint64_t hash;
+    key_slot* slot = nullptr;
+  };
+
+  //   Throws   std::bad_alloc; what hashing and comparing keys throw.
+  [[nodiscard]] std::vector<line_of_key> lines_of(std::vector<Key>& list) const {
+    std::vector<line_of_key> lines;
+    lines.reserve(list.size());
+    for (Key& key : list) {
+      const std::uint64_t hash = hash_of(key);
+      bool is_new = true;
+      for (const line_of_key& other : lines) is_new = is_new && !(other.hash == hash && equal_(*other.key, key));
+      if (is_new) lines.push_back({&key, hash});
+    }
+    return lines;
+  }
+
+  template <class Construct>
+  submit_result take_in_all(const task_record<Key>& record, const arrival& a, Construct construct) {
+    if (a.policy == policy::parallel) return reject_reason::invalid_options;
+    std::vector<Key> copies = record.keys();
+    std::vector<line_of_key> lines = lines_of(copies);
+    return take_in_several(lines, a, construct);
+  }
+
+  // As take_in(), with the locks of all the keys' shards.
+  template <class Construct>
+  submit_result take_in_several(std::vector<line_of_key>& lines, const arrival& a, Construct construct) {
+    const std::uint32_t attempts = a.retry != nullptr ? a.retry->max_attempts : this->retry_attempts();
+    this->prepare(a.may_rest || a.delay > duration::zero() || attempts > 1 || !this->settings().runs_inline ||
+                  this->settings().lease_time);
+    shard& s = this->shard_of_hash(lines.front().hash);
+    if (this->settings().max_pending && !this->reserve_pending())
+      return is_closed(s) ? reject_reason::closed : reject_reason::full;
+    undo pending([this] {
+      if (this->settings().max_pending) this->give_back_pending();
+    });
+    const block layout = block::of(a.ops->size, a.ops->align, true);
+    seat<Key> to{.key = nullptr, .hash = lines.front().hash, .layout = layout, .pool = shard::pool_of(layout)};
+    if (to.pool == shard::from_heap) to.memory = engine::new_heap_block(layout);
+    undo heap([&to] {
+      if (to.pool == shard::from_heap) free_memory(to);
+    });
+    void* const parts = engine::new_heap_block({group::bytes(lines.size() - 1), alignof(group), 0});
+    undo grouped([parts] { engine::free_heap_block(::new (parts) heap_block{nullptr, alignof(group)}); });
+    const std::uint32_t shards = shards_of(lines);
+    const bool at_once = a.ops->plain && this->settings().time == nullptr;
+    const time_point early = !at_once ? time_point{} : a.delay > duration::zero() ? this->now() : this->lately();
+    std::optional<task_id> id;
+    for (bool follow_up = false;;) {
+      joint all(*this, shards);
+      if (s.stopped) return reject_reason::closed;
+      if (s.closed && !follow_up) {
+        all.leave();
+        follow_up = this->in_callback();
+        if (!follow_up) return reject_reason::closed;
+        continue;
+      }
+      if (const auto reason = find_seats(all, lines, to)) return *reason;
+      if (at_once) {
+        task& t = build(to, a);
+        construct(callable_of(t));
+        id = accept_in_all(all, t, lines, parts, early, a.delay);
+        break;
+      }
+      for (const line_of_key& line : lines) {
+        ++line.slot->arriving;
+        all.of(line.hash).recount(*line.slot);
+      }
+      ++s.arriving;
+      break;
+    }
+    undo arriving([&] {
+      if (at_once) return;
+      joint all(*this, shards);
+      leave_seats(lines, s);
+      all.of(to.hash).made_room();
+      if (to.pool != shard::from_heap) s.blocks[to.pool].give(to.memory);
+      for (const line_of_key& line : lines) all.of(line.hash).recount(*line.slot);
+    });
+    if (!at_once) {
+      task& t = build(to, a);
+      undo built([&t] { t.~task(); });
+      construct(callable_of(t));  // may throw
+      const time_point now = this->now();
+      {
+        joint all(*this, shards);
+        if (!s.emptied) {
+          arriving.forget();
+          built.forget();
+          leave_seats(lines, s);
+          id = accept_in_all(all, t, lines, parts, now, a.delay);
+        }
+      }
+      if (!id) {  // stop() came inside, where it waits for nobody
+        engine::spend(t, task_state::undone);
+        return reject_reason::closed;
+      }
+    }
+    arriving.forget();
+    grouped.forget();
+    heap.forget();
+    pending.forget();
+    return *id;
+  }
+
+  // As find_seat(), for a task's keys together.
+  std::optional<reject_reason> find_seats(joint& all, std::vector<line_of_key>& lines, seat<Key>& to) {
+    shard& s = this->shard_of_hash(to.hash);
+    for (line_of_key& line : lines) {
+      line.slot = find(this->shard_of_hash(line.hash), line.hash, *line.key);
+      if (line.slot != nullptr && options_.max_pending_per_key &&
+          line.slot->depth() + line.slot->arriving >= *options_.max_pending_per_key)
+        return reject_reason::key_full;
+    }
+    s.ids.reserve(s.arriving);
+    if (to.pool != shard::from_heap) to.memory = s.blocks[to.pool].take();
+    undo memory([&] {
+      if (to.pool != shard::from_heap) s.blocks[to.pool].give(to.memory);
+    });
+    std::size_t made = 0;  // all before it have a slot
+    undo slots([&] {
+      while (made-- != 0) all.of(lines[made].hash).recount(*lines[made].slot);
+    });
+    for (; made != lines.size(); ++made) {
+      line_of_key& line = lines[made];
+      if (line.slot != nullptr) continue;
+      seat<Key> one{.key = line.key, .hash = line.hash};
+      line.slot = &new_slot(this->shard_of_hash(line.hash), one);
+    }
+    slots.forget();
+    memory.forget();
+    return {};
+  }
+
+  [[nodiscard]] static std::uint16_t shards_of(const std::vector<line_of_key>& lines) noexcept {
+    std::uint32_t shards = 0;
+    for (const line_of_key& line : lines) shards |= 1U << (line.hash & (engine::shard_count - 1));
+    return static_cast<std::uint16_t>(shards);
+  }
+
+  static void leave_seats(const std::vector<line_of_key>& lines, shard& s) noexcept {
+    for (const line_of_key& line : lines) --line.slot->arriving;
+    --s.arriving;
+  }
+
+  // Makes the group of `t` in the block `parts`, and takes both in.
+  task_id accept_in_all(joint& all, task& t, const std::vector<line_of_key>& lines, void* parts, time_point now,
+                        duration delay) noexcept {
+    static_assert(engine::shard_count <= 16, "a group has a bit for each shard");
+    auto& g = *::new (parts) group{&t, static_cast<std::uint32_t>(lines.size() - 1), shards_of(lines)};
+    extra_of(t).group = &g;
+    t.several = true;
+    t.slot = lines.front().slot;
+    for (std::uint32_t i = 0; i != g.others; ++i) (::new (&g.other(i)) part(t))->in_line.slot = lines[i + 1].slot;
+    this->accept_several(all, t, now, delay);
+    return task_id{t.id};
   }
 
   // ---- what the engine asks of the one who knows the keys
@@ -396,10 +692,13 @@ engine_settings settings_of(const options<Key>& o, bool runs_inline) {
           .turn_time = o.turn_time,
           .max_dead = o.max_dead,
           .dead_action = o.dead_action,
+          .lease_time = o.lease_time,
+          .lease_expiry = o.lease_expiry,
           .time = o.time,
           .seed = o.jitter_seed ? *o.jitter_seed : static_cast<std::uint64_t>(clock::now().time_since_epoch().count()),
           .first_fence = o.first_fence,
           .observed = static_cast<bool>(o.observer),
+          .exact = o.observer || o.lease_time,
           .keys_need_destruction = !std::is_trivially_destructible_v<Key>,
           .runs_inline = runs_inline,
           .slot_size = sizeof(keyed_slot<Key>)};

@@ -148,10 +148,12 @@ class listing {
   [[nodiscard]] std::optional<task_info<Key>> find(task_id id) {
     const auto number = static_cast<std::uint64_t>(id);
     std::vector<listed<task_info<Key>>> found;
+    bool several = false;
     collect(engine_.shard_of_id(number), found, [&](shard& s, auto note) {
       const task* const t = s.ids.find(number);
       if (t == nullptr || t->place >= place::dead) return;
       const key_slot& slot = *t->slot;
+      several = t->several;
       task_info<Key> info{.id = id,
                           .key = {},
                           .policy = t->policy,
@@ -161,7 +163,8 @@ class listing {
                           .since = t->submitted,
                           .due = {},
                           .why = {}};
-      if (t->place == place::running || (t->place == place::in_line && t->again && t->retried)) info.since = t->when;
+      const bool in_line = t->place == place::in_line || t->place == place::in_lines;
+      if (t->place == place::running || (in_line && t->again && t->retried)) info.since = t->when;
       if (t->place == place::resting) info.due = t->when;
       if (t->place != place::running) info.why = slot.why_not_started(*t);
       note(*t->slot, std::move(info));
@@ -169,6 +172,7 @@ class listing {
     if (found.empty()) return {};
     task_info<Key> info = std::move(found.front().found);
     if (found.front().key) info.key.emplace(std::move(*found.front().key));
+    if (several) info.why = engine_.why_over_all(id).value_or(info.why);
     if (info.why.kind == why::reason::turn) info.why = engine_.why_not_started();
     return info;
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <turnkey/detail/engine.hpp>
+#include <turnkey/detail/several.hpp>
 #include <turnkey/detail/visit.hpp>
 
 #include <exception>
@@ -19,19 +20,27 @@ inline void engine::settle(visit& v, task& t, const outcome& said, failure_reaso
   --s.counts.running;
   const auto kind = said.what();
   const moment end{t.failed + 1, v.end_attempt(t), now};
-  const bool failed = kind != outcome::kind::success && kind != outcome::kind::postpone;
-  if (failed) {
-    ++s.counts.failed_attempts;
-    ++t.failed;
-  }
   if (kind == outcome::kind::success) {
     ++s.counts.succeeded;
     finish(v, t, event_kind::succeeded, end);
     return;
   }
+  if (kind != outcome::kind::postpone && kind != anew_kind) {
+    ++s.counts.failed_attempts;
+    ++t.failed;
+  }
   if (t.cancelled || s.emptied) {
     ++(t.cancelled ? s.counts.cancelled : s.counts.undone);
     finish(v, t, t.cancelled ? event_kind::cancelled : event_kind::undone, end);
+    return;
+  }
+  t.signalled = false;  // what a lease that expired has said is over
+  if (kind == anew_kind) {
+    if (said.delay() > duration::zero()) {
+      rest(v, t, later(now, said.delay()));
+    } else {
+      t.slot->come_back_behind(t, s.ids.skip());
+    }
     return;
   }
   const retry_policy retry = retry_of(t);
@@ -45,6 +54,8 @@ inline void engine::settle(visit& v, task& t, const outcome& said, failure_reaso
     const time_point due = later(now, said.delay());
     if (said.delay() > duration::zero()) {
       rest(v, t, due);
+    } else if (t.several) {
+      come_back_behind_in_all(v, t);
     } else {
       t.slot->come_back_behind(t, s.ids.skip());
     }
@@ -60,12 +71,24 @@ inline void engine::settle(visit& v, task& t, const outcome& said, failure_reaso
   const time_point due = later(now, delay > duration::zero() ? delay : duration::zero());
   rest(v, t, due);
   if (due <= now) wake_up(v, t);
-  v.say(event_kind::failed, t, end, due, failure{reason, said.why()});
+  v.say_failure(event_kind::failed, t, end, due, reason, said.why());
+}
+
+// From now on the attempt that runs is the one after so many failed and postponed ones: the task goes on with something
+// else.
+inline void engine::recount(attempt& a, std::uint32_t failed, std::uint32_t postponed) noexcept {
+  lock lock(a.engine_.shard_of_id(a.task_.id).mutex);
+  a.task_.failed = failed;
+  a.task_.postponed = postponed;
 }
 
 // A running task gives up its lease and its worker until `due`.
 inline void engine::rest(visit& v, task& t, time_point due) noexcept {
-  t.slot->rest(t);
+  if (t.several) {
+    rest_in_all(v, t);
+  } else {
+    t.slot->rest(t);
+  }
   v.rest_until(t, due);
 }
 
@@ -74,29 +97,49 @@ inline void engine::wake_up(visit& v, task& t) noexcept {
   shard& s = v.here();
   s.timers.remove(t);
   --s.counts.delayed;
-  t.slot->come_back(t);
+  if (t.several) {
+    come_back_in_all(v, t);
+  } else {
+    t.slot->come_back(t);
+  }
 }
 
 // An unfinished task ends, and holds no longer.
 inline void engine::finish(visit& v, task& t, event_kind kind, const moment& end) noexcept {
   key_slot& slot = *t.slot;
-  slot.finish(t);
-  slot.unhold(t);
+  if (t.several) [[unlikely]] {
+    finish_in_all(v, t);
+  } else {
+    slot.finish(t);
+    slot.unhold(t);
+  }
   v.finished_one();
   t.when = end.time;
-  if (!t.spent || settings_.observed) {
+  if (!t.spent || settings_.observed || t.several) {
     v.depart(t, kind, end.attempt, end.fence);
   } else {
     v.vanish(t);
   }
 }
 
+// The same in the lines of one of several keys. Its parts let go of their keys later, in dissolve().
+inline void engine::finish_in_all(visit& v, task& t) noexcept {
+  quit_all(v, t);
+  group_of(t).each([](task& part) { part.slot->unhold(part); });
+  others_changed(v, t);
+}
+
 // The last attempt failed: the task goes to its shard's store.
 inline void engine::die(visit& v, task& t, std::exception_ptr why, failure_reason reason, const moment& end) noexcept {
   shard& s = v.here();
   key_slot& slot = *t.slot;
-  slot.finish(t);
-  if (settings_.dead_action == dead_action::hold_key && t.policy != policy::parallel) slot.hold(t);
+  if (t.several) {
+    quit_all(v, t);
+  } else {
+    slot.finish(t);
+  }
+  if (settings_.dead_action == dead_action::hold_key && t.policy != policy::parallel)
+    each_part(t, [](task& part) { part.slot->hold(part); });
   v.finished_one();
   t.place = place::dead;
   t.when = end.time;
@@ -105,11 +148,14 @@ inline void engine::die(visit& v, task& t, std::exception_ptr why, failure_reaso
   // Relaxed is enough: it only numbers, and the shard's lock publishes the task.
   t.last = {deaths_.fetch_add(1, std::memory_order_relaxed), end.fence, end.attempt, event_kind::dead};
   s.dead.push_back(t);
-  ++slot.dead;
+  each_part(t, [](task& part) { ++part.slot->dead; });
   ++s.counts.died;
   ++s.counts.dead;
   if (dead_.fetch_add(1, std::memory_order_relaxed) >= settings_.max_dead) v.evict_later();
-  v.say(event_kind::dead, t, end, {}, failure{reason, t.error});
+  if (t.several) others_changed(v, t);
+  v.say_failure(event_kind::dead, t, end, {}, reason, t.error);
+  if (t.ops->fate != nullptr) [[unlikely]]
+    v.tell_of_death(t);
 }
 
 // ---- the store of the dead
@@ -118,7 +164,7 @@ inline void engine::leave_store(visit& v, task& t) noexcept {
   shard& s = v.here();
   s.dead.remove(t);
   --s.counts.dead;
-  --t.slot->dead;
+  each_part(t, [](task& part) { --part.slot->dead; });
   dead_.fetch_sub(1, std::memory_order_relaxed);
 }
 
@@ -134,14 +180,16 @@ inline void engine::evict() noexcept {
       death = s->dead.first()->last.number;
     }
     if (oldest == nullptr) return;
-    visit v(*this, *oldest);
+    wide_visit v(*this, *oldest);
+    if (any_several()) v.widen(oldest->dead.empty() ? 0 : oldest->dead.first()->id);
     if (oldest->dead.empty() || oldest->dead.first()->last.number != death) continue;
     task& t = *oldest->dead.first();
-    leave_store(v, t);
+    leave_store(*v, t);
     ++oldest->counts.dead_evicted;
-    t.slot->keep_hold_of(t);
-    v.depart(t, event_kind::evicted, t.failed, t.last.fence);
-    v.changed(*t.slot);
+    each_part(t, [](task& part) { part.slot->keep_hold_of(part); });
+    v->depart(t, event_kind::evicted, t.failed, t.last.fence);
+    v->changed(*t.slot);
+    if (t.several) others_changed(*v, t);
   }
 }
 
@@ -177,7 +225,14 @@ inline void engine::revive(visit& v, task& t) noexcept {
   t.cancelled = false;
   t.signalled = false;
   s.ids.back(t);
-  t.slot->revive(t);
+  if (t.several) {
+    group_of(t).each([](task& part) { part.slot->rejoin(part); });
+    group_of(t).each([&](task& part) { stir(v.all(), *part.slot); });  // an ordered one that reserved is not first now
+    t.retried = false;
+    come_back_in_all(v, t);
+  } else {
+    t.slot->revive(t);
+  }
   v.changed(*t.slot);
 }
 
@@ -211,9 +266,14 @@ bool engine::with_task(task_id id, Do action) noexcept {
   if (!inside) return false;
   const time_point now = settings_.observed ? time_->now() : time_point{};
   const auto number = static_cast<std::uint64_t>(id);
-  visit v(*this, shard_of_id(number));
-  task* const t = v.here().ids.find(number);
-  return t != nullptr && action(v, *t, now);
+  shard& s = shard_of_id(number);
+  wide_visit v(*this, s);
+  task* t = s.ids.find(number);
+  if (t != nullptr && concerns_several(*t)) [[unlikely]] {
+    v.widen(number);
+    t = s.ids.find(number);
+  }
+  return t != nullptr && action(*v, *t, now);
 }
 
 // Rule 6.5; true when the task was unfinished. The running ones are signalled when the lock is gone.
@@ -229,7 +289,8 @@ inline bool engine::cancel_in(visit& v, task& t, time_point now) noexcept {
       s.timers.remove(t);
       --s.counts.delayed;
       break;
-    case place::in_line: break;
+    case place::in_line:
+    case place::in_lines: break;
     default: return false;
   }
   ++s.counts.cancelled;
@@ -241,9 +302,10 @@ inline bool engine::cancel_in(visit& v, task& t, time_point now) noexcept {
 inline void engine::discard_in(visit& v, task& t, time_point now) noexcept {
   leave_store(v, t);
   t.when = now;
-  t.slot->unhold(t);
+  each_part(t, [](task& part) { part.slot->unhold(part); });
   v.depart(t, event_kind::discarded, t.failed, t.last.fence);
   v.changed(*t.slot);
+  if (t.several) others_changed(v, t);
 }
 
 // ---- from outside: many tasks
@@ -271,19 +333,53 @@ std::size_t engine::cancel_each(shard& s, Each each) {
   if (!inside) return 0;
   const time_point now = settings_.observed ? time_->now() : time_point{};
   std::size_t cancelled = 0;
+  bool several;
   {
-    visit v(*this, s);
-    each(s, [&](task& t) {
+    wide_visit v(*this, s);
+    several = any_several();
+    if (several) v.widen(0);
+    each(s, [&](task& part) {
+      task& t = whole(part);
       if (t.place == place::running) {
         t.cancelled = true;
         ++cancelled;
-      } else if (cancel_in(v, t, now)) {
+      } else if (cancel_in(several ? v.all().of(t.id) : *v, t, now)) {
         ++cancelled;
       }
     });
   }
-  signal_running(s, [](const task& t) { return t.cancelled; });
+  const auto is_cancelled = [](const task& t) { return t.cancelled; };
+  if (several) {  // the first key of a task may be in any shard
+    for (auto& any : shards_) signal_running(*any, is_cancelled);
+  } else {
+    signal_running(s, is_cancelled);
+  }
   return cancelled;
+}
+
+// Cancels the tasks of a key that do not run and for which `which` says yes, and tells those that run to stop. `find`
+// gives the slot of the key in its shard, under the lock; null: none.
+template <class Find, class Which>
+void engine::cancel_some(shard& s, Find find, Which which) {
+  cancel_each(s, [&](shard& here, auto cancel) {
+    key_slot* const slot = find(here);
+    for (task* t = slot != nullptr ? slot->first_task() : nullptr; t != nullptr;) {
+      task* const next = key_slot::task_after(*t);
+      if (t->place != place::running && which(*t)) cancel(*t);
+      t = next;
+    }
+  });
+  for (bool more = true; more;) {
+    visit v(*this, s);
+    more = false;
+    key_slot* const slot = find(s);
+    for (task* t = slot != nullptr ? slot->first_task() : nullptr; t != nullptr && !more;
+         t = key_slot::task_after(*t)) {
+      if (t->place != place::running || t->signalled) continue;
+      t->signalled = more = true;
+      v.signal(t->run.stop);
+    }
+  }
 }
 
 // Does something to the dead tasks of a shard for which `which` says yes, one visit each, in id order (rule 5.2).
@@ -315,15 +411,24 @@ std::size_t engine::each_dead(shard& s, Which which, Do action) {
 
 inline std::size_t engine::release_all() noexcept {
   std::size_t released = 0;
-  for (auto& s : shards_) {
-    visit v(*this, *s);
-    s->slots.for_each([&](key_slot& slot) {
+  each_shard_jointly_if_needed([&](visit& v) {
+    v.here().slots.for_each([&](key_slot& slot) {
       if (!slot.release()) return;
       ++released;
       v.changed(slot);
     });
-  }
+  });
   return released;
+}
+
+// Visits one shard after the other, with all locks while there are tasks of several keys.
+template <class Do>
+void engine::each_shard_jointly_if_needed(Do action) noexcept {
+  for (std::uint32_t i = 0; i != shard_count; ++i) {
+    wide_visit v(*this, shard_number(i));
+    if (any_several()) v.widen(i);
+    action(*v);
+  }
 }
 
 // ---- lines that must come out of the ready queue because nothing needs their key any more

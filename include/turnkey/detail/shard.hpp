@@ -53,6 +53,9 @@ struct tally {
   std::uint64_t dead = 0;
   std::uint64_t held_keys = 0;
   std::uint64_t paused_keys = 0;
+  std::uint64_t leases_expired = 0;
+  std::uint64_t leases_lost = 0;
+  std::uint64_t late_results = 0;
 };
 
 struct alignas(64) shard {
@@ -80,6 +83,7 @@ struct alignas(64) shard {
   std::uint64_t epoch = 0;  // tickets of an earlier one are revoked
   tally counts;
   task_heap<by_due_time> timers;
+  task_heap<by_expiry> leases;   // of attempts that run, where there is a lease_time
   task_list<&task::peers> dead;  // oldest first
   std::uint64_t busy = 0;        // finished or told of, but a destructor or an observer still runs
   std::uint64_t arriving = 0;    // let in, their callable is being moved

@@ -57,6 +57,10 @@ std::string flaw_of(const options<Key>& o) {
   if (o.turn_time < duration::zero()) return flaw("turn_time", in_words(o.turn_time), "it must not be negative");
   if (o.dead_action > dead_action::hold_key)
     return flaw("dead_action", std::to_string(static_cast<unsigned>(o.dead_action)), "it is release or hold_key");
+  if (o.lease_time && *o.lease_time <= duration::zero())
+    return flaw("lease_time", in_words(*o.lease_time), "more than 0; leave it unset for none");
+  if (o.lease_expiry > lease_expiry::release)
+    return flaw("lease_expiry", std::to_string(static_cast<unsigned>(o.lease_expiry)), "it is report or release");
   if (o.first_fence == 0) return flaw("first_fence", "0", "0 means no lease: 1 or more");
   return {};
 }
@@ -83,6 +87,12 @@ inline void check_limit(const std::optional<std::size_t>& max_in_flight) {
     throw std::invalid_argument("turnkey: max_in_flight is 0; pause() starts nothing, none is no limit");
 }
 
+// Throws what submit() throws for an empty list of keys.
+[[noreturn]] inline void throw_no_keys() {
+  throw rejected(reject_reason::needs_key,
+                 "turnkey: submit refused (needs_key): the list of keys is empty; a task without a key has no list");
+}
+
 // Throws what submit() throws when it refuses: why, which option, which value.
 template <class Key>
 [[noreturn]] void throw_rejected(reject_reason reason, const task_options& wishes, const options<Key>& set) {
@@ -101,7 +111,10 @@ template <class Key>
       what += std::string("policy is ") + to_string(wishes.policy.value_or(policy::parallel)) +
               "; without a key only parallel makes sense";
       break;
-    case reject_reason::invalid_options: what += "task option " + flaw_of(wishes); break;
+    case reject_reason::invalid_options:
+      what += flaw_of(wishes).empty() ? "the policy is parallel; several keys need exclusive or ordered"
+                                      : "task option " + flaw_of(wishes);
+      break;
     case reject_reason::empty_callback: what += "the callback is null or an empty function wrapper"; break;
   }
   throw rejected(reason, what);

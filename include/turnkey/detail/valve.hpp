@@ -134,6 +134,13 @@ class valve {
     }
   }
 
+  // It has used its ticket, and leaves its place to the task that it has started.
+  //   Gives    the pass, to be deleted.
+  static pass* leave_behind(const ticket& t) noexcept { return t.pass; }
+
+  // Such a task does not run any more.
+  void give_place() noexcept { --in_flight_; }
+
   // It comes back. A right that was not used is there again, but a pass only where the ticket had been revoked.
   //   Gives    the pass, to be deleted, unless it is there again.
   pass* give_back(const ticket& t, bool used) noexcept {

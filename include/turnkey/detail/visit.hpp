@@ -6,6 +6,7 @@
 #include <turnkey/detail/engine.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <new>
 #include <optional>
@@ -18,6 +19,8 @@ class visit {
   visit(engine& engine, shard& shard) noexcept TURNKEY_NO_ANALYSIS : engine_(engine), shard_(shard) {
     shard_.mutex.lock();
   }
+  // One of those that `all` pays together; it holds the locks.
+  visit(engine& engine, shard& shard, joint& all) noexcept : engine_(engine), shard_(shard), all_(&all) {}
   ~visit() {
     if (!left_) leave();
   }
@@ -25,10 +28,15 @@ class visit {
   visit& operator=(const visit&) = delete;
 
   [[nodiscard]] shard& here() noexcept { return shard_; }
+  //   Needs    is_joint(): it is one of several visits at once.
+  [[nodiscard]] joint& all() noexcept { return *all_; }
+  [[nodiscard]] bool is_joint() const noexcept { return all_ != nullptr; }
 
-  // Must be called after every change of a slot: counts it, queues it when it may start something, lets it go when
-  // nothing needs it.
+  // Must be called after every change of a slot: looks what it means for tasks of several keys, counts it, queues it
+  // when it may start something, lets it go when nothing needs it.
   void changed(key_slot& slot) noexcept {
+    if (all_ != nullptr) [[unlikely]]
+      engine_.stir(*all_, slot);
     const std::uint32_t ready = slot.ready();
     if (ready != slot.counted_ready) {
       shard_.counts.ready += ready;
@@ -46,6 +54,12 @@ class visit {
     }
     if (!in_use && slot.dead == 0 && slot.has_key) let_go(slot);
   }
+  // The same after a change that means nothing for other tasks of several keys.
+  void recount(key_slot& slot) noexcept {
+    joint* const all = std::exchange(all_, nullptr);
+    changed(slot);
+    all_ = all;
+  }
 
   // `t`, a finished task, is told of and destroyed once the lock is gone.
   void depart(task& t, event_kind kind, std::uint32_t attempt, std::uint64_t fence) noexcept {
@@ -53,7 +67,7 @@ class visit {
     more_ = true;
     shard_.ids.erase(t, shard_.arriving != 0);
     ++shard_.busy;
-    t.last = {shard_.next_event++, fence, attempt, kind};
+    t.last = {next_number(t), fence, attempt, kind};
     leaving_.push_back(t);
   }
 
@@ -71,25 +85,14 @@ class visit {
   }
 
   // Tells the observer that something happened to `t`, which goes on.
-  void say(event_kind kind, const task& t, const moment& when, time_point due = {},
-           std::optional<failure> error = {}) noexcept {
-    if (!engine_.settings().observed) return;
-    TURNKEY_ASSERT(said_ != max_said, "a visit has room for what it says");
-    more_ = true;
-    ++t.slot->references;
-    ++shard_.busy;
-    raw_event& e = *new (events_ + said_ * sizeof(raw_event)) raw_event;
-    ++said_;
-    e.kind = kind;
-    e.slot = t.slot;
-    e.number = shard_.next_event++;
-    e.id = task_id{t.id};
-    e.policy = t.policy;
-    e.attempt = when.attempt;
-    e.fence = when.fence;
-    e.time = when.time;
-    e.due = due;
-    e.error = std::move(error);
+  void say(event_kind kind, const task& t, const moment& when, time_point due = {}) noexcept {
+    if (engine_.settings().observed) [[unlikely]]
+      note(kind, t, when, due);
+  }
+  void say_failure(event_kind kind, const task& t, const moment& when, time_point due, failure_reason reason,
+                   const std::exception_ptr& why) noexcept {
+    if (engine_.settings().observed) [[unlikely]]
+      note(kind, t, when, due).error.emplace(reason, why);
   }
 
   // A resting task enters the timers.
@@ -97,13 +100,21 @@ class visit {
     t.when = due;
     shard_.timers.insert(t);
     ++shard_.counts.delayed;
-    if (shard_.timers.first() != &t) return;
-    due_ = due;
-    more_ = true;
+    if (shard_.timers.first() == &t) ring_at(due);
+  }
+
+  // The lease of a running task should be over then.
+  void watch_until(task& t, time_point expires) noexcept {
+    if (t.progress.watched) shard_.leases.remove(t);
+    extra_of(t).expires = expires;
+    shard_.leases.insert(t);
+    t.progress.watched = true;
+    if (shard_.leases.first() == &t) ring_at(expires);
   }
 
   // The attempt of a running task is over; returns its fence.
   std::uint64_t end_attempt(task& t) noexcept {
+    if (t.progress.watched) shard_.leases.remove(t);
     const std::uint64_t fence = t.run.fence;
     if (t.run.stop.stop_possible()) std::swap(ended_, t.run.stop);  // dies outside the lock
     std::destroy_at(&t.run);
@@ -118,6 +129,17 @@ class visit {
   void drop_error(std::exception_ptr& error) noexcept {
     std::swap(error_, error);
     more_ = true;
+  }
+  // Whoever wants to know how `t` ends is told of its first death once the lock is gone.
+  void tell_of_death(task& t) noexcept {
+    fate& f = *t.ops->fate(callable_of(t));
+    if (std::exchange(f.died, true)) return;
+    TURNKEY_ASSERT(!died_, "one task dies in a visit");
+    f.death = {task_id{t.id}, task_state::dead, t.reason, t.error};
+    f.keep();
+    fate_ = &f;
+    ++shard_.busy;
+    more_ = died_ = true;
   }
   void made_room() noexcept { room_ = true; }
   void evict_later() noexcept {
@@ -151,6 +173,22 @@ class visit {
     left_ = true;
     if (ready_ != nullptr) sort_out_ready();
     unlock();
+    follow();
+  }
+
+ private:
+  friend class engine;
+  friend class joint;
+
+  // Under the lock, as the last thing.
+  void look_back() noexcept {
+    left_ = true;
+    if (ready_ != nullptr) sort_out_ready();
+    if (shard_.watched) look_at_watches();
+  }
+
+  // What follows, once the lock is gone.
+  void follow() noexcept {
     if (more_) {
       act();
     } else if (ready_ != nullptr) {
@@ -158,13 +196,36 @@ class visit {
     }
   }
 
- private:
-  friend class engine;
+  // What is told later.
+  raw_event& note(event_kind kind, const task& t, const moment& when, time_point due) noexcept {
+    TURNKEY_ASSERT(said_ != max_said, "a visit has room for what it says");
+    more_ = true;
+    ++t.slot->references;
+    ++shard_.busy;
+    raw_event& e = *new (events_ + said_ * sizeof(raw_event)) raw_event;
+    ++said_;
+    e.kind = kind;
+    e.slot = t.slot;
+    e.number = next_number(t);
+    e.id = task_id{t.id};
+    e.policy = t.policy;
+    e.attempt = when.attempt;
+    e.fence = when.fence;
+    e.time = when.time;
+    e.due = due;
+    return e;
+  }
+
+  [[nodiscard]] std::uint64_t next_number(const task& t) noexcept {
+    if (t.several) [[unlikely]]
+      return engine_.next_in_all(t, &shard::next_event);
+    return shard_.next_event++;
+  }
 
   // The rarer of what follows.
   void act() noexcept {
     engine_.keep();  // the user's code may destroy the scheduler
-    if (!leaving_.empty() || said_ != 0 || signal_.stop_possible()) tell_and_destroy();
+    if (!leaving_.empty() || said_ != 0 || died_ || signal_.stop_possible()) tell_and_destroy();
     while (heap_blocks_ != nullptr) engine::free_heap_block(std::exchange(heap_blocks_, heap_blocks_->next));
     error_ = nullptr;
     if (due_) engine_.alarm_at(*due_);
@@ -181,6 +242,7 @@ class visit {
     if (lines_ == nullptr) {
       engine_.push(ready_);
     } else {
+      last_ready_->ready_next = *lines_;
       *lines_ = ready_;
     }
   }
@@ -191,6 +253,11 @@ class visit {
     shard_.mutex.lock();
     --shard_.busy;
     unlock();
+  }
+
+  void ring_at(time_point time) noexcept {
+    if (!due_ || time < *due_) due_ = time;
+    more_ = true;
   }
 
   static constexpr std::size_t max_said = 2;
@@ -280,6 +347,7 @@ class visit {
     t.slot->detach(t);
     const std::uint8_t pool = t.pool;
     const std::size_t align = t.ops->align;
+    if (t.several) free_group(group_of(t));
     t.~task();
     if (pool == shard::from_heap) {
       heap_blocks_ = new (&t) heap_block{heap_blocks_, align};
@@ -289,13 +357,24 @@ class visit {
     }
   }
 
+  void free_group(group& g) noexcept {
+    g.each_other([](task& part) { part.~task(); });
+    heap_blocks_ = new (&g) heap_block{heap_blocks_, alignof(group)};
+    more_ = true;
+  }
+
   void tell_and_destroy() noexcept TURNKEY_NO_ANALYSIS {
     visitor me;
     engine_.enter(me);
     if (signal_.stop_possible()) signal_.request_stop();
-    for (task* t = leaving_.first(); t != nullptr; t = leaving_.after(*t)) engine_.say_goodbye(*t);
-    for (std::size_t i = 0; i != said_; ++i) engine_.publish(said(i));
+    std::size_t told = 0;  // in the order of the numbers
+    for (task* t = leaving_.first(); t != nullptr; t = leaving_.after(*t)) {
+      while (told != said_ && said(told).number < t->last.number) engine_.publish(said(told++));
+      engine_.say_goodbye(*t);
+    }
+    while (told != said_) engine_.publish(said(told++));
     for (task* t = leaving_.first(); t != nullptr; t = leaving_.after(*t)) destroy_contents(*t);
+    if (died_) fate_->tell(fate_->death);
     engine_.leave(me);
 
     task_list<&task::peers> taken;  // an observer took its record: this visit is an owner beside it
@@ -316,7 +395,9 @@ class visit {
       --shard_.busy;
       if (unneeded(slot)) let_go(slot);
     }
+    if (died_) --shard_.busy;
     unlock();
+    if (died_) fate_->drop();
     for (std::size_t i = 0; i != said_; ++i) said(i).~raw_event();
     while (!taken.empty()) {
       task& t = *taken.first();
@@ -325,10 +406,20 @@ class visit {
     }
   }
 
-  static void destroy_contents(task& t) noexcept {
+  void destroy_contents(task& t) noexcept {
     if (t.place == place::withdrawn) return;  // an observer took its record
-    engine::spend(t);
+    engine::spend(t, state_after(t.last.kind));
+    if (t.several) [[unlikely]]
+      engine_.dissolve(t);
     t.error = nullptr;
+  }
+  static constexpr task_state state_after(event_kind kind) noexcept {
+    switch (kind) {
+      case event_kind::succeeded: return task_state::succeeded;
+      case event_kind::cancelled: return task_state::cancelled;
+      case event_kind::undone: return task_state::undone;
+      default: return task_state::dead;
+    }
   }
 
   void destroy_retired() noexcept TURNKEY_NO_ANALYSIS {
@@ -341,12 +432,15 @@ class visit {
 
   engine& engine_;
   shard& shard_;
+  joint* all_ = nullptr;  // null: this shard's lock alone is held
   bool left_ = false;
   bool more_ = false;  // act() has something to do
   bool room_ = false;
   bool notify_ = false;
   bool evict_ = false;
+  bool died_ = false;  // `fate_` wants to know of it
   std::size_t said_ = 0;
+  fate* fate_;
   key_slot* ready_ = nullptr;  // lines to push, through ready_next
   key_slot* last_ready_ = nullptr;
   key_slot** lines_ = nullptr;   // where these go instead
