@@ -3,6 +3,7 @@
 // used up everything succeeds.
 #pragma once
 
+#include "support/rest.hpp"
 #include "support/world.hpp"
 
 #include <algorithm>
@@ -37,7 +38,7 @@ class program {
       look();
     }
     if (all_is_well()) come_to_rest();
-    if (all_is_well()) leave_nothing();
+    if (all_is_well()) wrong_ = leave_nothing(worlds_, executor_);
     return wrong_;
   }
 
@@ -574,33 +575,8 @@ class program {
       }
     }
     if (!all_is_well()) return;
-    now().check(now().drain() == turnkey::drain_result::drained, "10.1: drained");
-    now().release_all();
-    now().time.ring();
-    const turnkey::stats s = now().scheduler()->stats();
-    now().check(s.keys == 0 && s.held_keys == 0 && s.paused_keys == 0 && s.dead == 0, "10.5: at rest no key remains");
-    now().check(s.permits_lost == now().judge.look(now().time.now()).permits_lost, "9.4: each lost permit is told of");
+    look_at_rest(now());
     look();
-  }
-
-  // Every callback is destroyed; permits that the executor still has do nothing.
-  void leave_nothing() {
-    for (const auto& w : worlds_) w->destroy();
-    executor_.run_all();
-    for (const auto& w : worlds_)
-      while (!w->deferred.empty()) {
-        if (w->settle(0, turnkey::outcome::success())) wrong_ = "7.1: a completion without a scheduler says true";
-        w->abandon(0);
-      }
-    for (const auto& w : worlds_)
-      for (const auto& t : w->judge.tasks())
-        if (t.home.use_count() > static_cast<long>(owners(t))) wrong_ = "10.4: a callback was not destroyed";
-  }
-  [[nodiscard]] std::size_t owners(const modelled_task& t) const {
-    std::size_t sum = 0;
-    for (const auto& w : worlds_)
-      for (const auto& other : w->judge.tasks()) sum += other.home == t.home;
-    return sum;
   }
 
   std::span<const std::uint8_t> bytes_;
