@@ -63,6 +63,7 @@ void run_all(const char* name, char settings, std::string_view choices) {
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   std::printf("%s: %zu programs of up to %zu operations out of %zu, %.1f s\n", name, programs, longest, choices.size(),
               seconds.count());
+  std::fflush(stdout);
 }
 
 }  // namespace

@@ -41,8 +41,11 @@ using script = std::function<turnkey::outcome(turnkey::attempt&)>;
 
 class world {
  public:
-  explicit world(turnkey::testing::manual_executor& pool, turnkey::options<int> set = {})
-      : executor(pool), judge(set), scheduler_(make(std::move(set))) {}
+  using offer = std::function<bool(const turnkey::work&)>;
+
+  // Permits come to `pool`, by way of `by` if there is one.
+  explicit world(turnkey::testing::manual_executor& pool, turnkey::options<int> set = {}, offer by = {})
+      : executor(pool), judge(set), scheduler_(make(std::move(set), std::move(by))) {}
   world(const world&) = delete;
   world& operator=(const world&) = delete;
   ~world() { destroy(); }
@@ -351,14 +354,15 @@ class world {
     return judge.leases.settle(*judge.known(d.id), d.start, said, reason, judge.stopped());
   }
 
-  std::unique_ptr<turnkey::scheduler<int>> make(turnkey::options<int> set) {
+  std::unique_ptr<turnkey::scheduler<int>> make(turnkey::options<int> set, offer by) {
     set.time = &time;
     set.observer = [this](const turnkey::event<int>& e) {
       judge.hear(e, time.now());
       if (e.kind == event_kind::started) starts.push_back(e.id);
       if (e.kind == event_kind::evicted && keep_evicted) evicted.push_back(std::move(*e.record));
     };
-    return std::make_unique<turnkey::scheduler<int>>(executor, std::move(set));
+    return by ? std::make_unique<turnkey::scheduler<int>>(std::move(by), std::move(set))
+              : std::make_unique<turnkey::scheduler<int>>(executor, std::move(set));
   }
 
   void answered(const std::optional<turnkey::reject_reason>& reason,
