@@ -470,6 +470,22 @@ TEST_CASE("7.4, 10.3 a waiter whose record is submitted to another scheduler ent
   CHECK(second.tasks.drain() == drain_result::drained);
 }
 
+// Random programs found it: a coroutine that waited where nothing is retried brought no retry policy of its own along
+// to the scheduler that took its record, and was tried again there. Nobody waited any more, so it succeeded.
+TEST_CASE("7.4, 10.3 a waiter whose record goes to a scheduler that retries has one attempt there as well") {
+  stage second({.retry = turnkey::retry_policy{}});
+  stage first;
+  guest one;
+  const owned waits = one.wait(first.tasks, "a", policy::exclusive);
+  for (auto& record : first.tasks.stop()) second.tasks.submit(std::move(record));
+  second.run();
+  REQUIRE(one.held);
+  CHECK(one.held.settle(outcome::retry("broken")));
+  second.pass(1h);
+  CHECK(second.tasks.stats().started == 1);
+  CHECK(second.tasks.dead_tasks().size() == 1);
+}
+
 TEST_CASE("7.4, 10.3 the record of one that already holds does nothing, dropped or submitted again") {
   stage second;
   stage first;

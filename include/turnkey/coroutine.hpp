@@ -173,7 +173,7 @@ class [[nodiscard]] entry<scheduler<Key, Hash, KeyEqual>> {
   entry(scheduler<Key, Hash, KeyEqual>& s, detail::engine& engine, std::optional<Key>&& key,
         std::optional<turnkey::policy> policy)
       : scheduler_(&s), waiter_(new detail::waiter(engine)), key_(std::move(key)), options_{.policy = policy} {
-    if (engine.settings().retry) options_.retry = detail::never_retry;
+    options_.retry = detail::never_retry;  // in a scheduler that its record goes to, too
   }
 
   // By value: the frame may be gone before it returns.
