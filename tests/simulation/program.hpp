@@ -206,7 +206,11 @@ class program {
       case 4:
       case 5: now().cancel(any_task()); return;
       case 6:
-      case 7: now().cancel(any_key()); return;
+      case 7: {
+        const int k = any_key();
+        without_inline([&] { now().cancel(k); });
+        return;
+      }
       case 8: without_inline([&] { now().cancel_all(); }); return;
       case 9:
       case 10:
@@ -287,6 +291,7 @@ class program {
   void complete() {
     const std::size_t b = byte();
     world& w = b % 8 == 0 ? *worlds_[b / 8 % worlds_.size()] : now();
+    if (!w.guests.empty() && (w.deferred.empty() || b & 8)) return let_go(w, b / 16);
     if (w.deferred.empty()) return;
     const std::size_t which = below(w.deferred.size());
     switch (b / 16) {
@@ -303,6 +308,16 @@ class program {
       case 10:
       case 11: w.settle(which, turnkey::outcome::success()); return;
       default: w.settle(which, some_outcome(byte())); return;
+    }
+  }
+
+  // A coroutine asks for time, or leaves.
+  void let_go(world& w, std::size_t how) {
+    const std::size_t which = below(w.guests.size());
+    if (how < 3) {
+      w.extend_guest(which, 1ms * static_cast<int>(below(16)) - 2ms);
+    } else {
+      w.leave(which, how < 10 ? turnkey::outcome::success() : some_outcome(byte()));
     }
   }
 
@@ -345,6 +360,7 @@ class program {
     }
     if (!k && b & 128) wishes.policy.reset();  // mostly not refused
     const std::size_t more = byte();
+    if (k && more % 32 == 28) return now().enter(*k, wishes.policy.value_or(policy::exclusive));
     if (more % 4 == 1) wishes.delay = 1ms * static_cast<int>(more / 16) - 2ms;
     if (wishes.delay < 0s) wishes.delay = {};
     if (more % 8 == 2)
@@ -400,8 +416,8 @@ class program {
     if (!pool_.treats_each() || below(4) == 0) pool_.treat_all(mode);
   }
 
-  // What visits many tasks would let some run before it has seen the others, under an executor that runs inline: then
-  // its answer could not be foreseen.
+  // What visits many tasks would let some run before it has seen the others, or told them to stop, under an executor
+  // that runs inline: then its answer could not be foreseen.
   template <class Do>
   void without_inline(Do action) {
     pool_.without_inline(action);
@@ -569,6 +585,9 @@ class program {
       } else if (!now().deferred.empty()) {
         if (now().settle(0, some_outcome(static_cast<std::size_t>(steps)))) look();
         now().abandon(0);
+      } else if (!now().guests.empty()) {
+        now().leave(0, some_outcome(static_cast<std::size_t>(steps)));
+        look();
       } else if (now().judge.count_unfinished() == 0) {
         if (std::exchange(redriven_all_, true)) break;
         now().redrive_all();

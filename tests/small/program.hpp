@@ -100,6 +100,15 @@ class program {
     static_cast<void>(now().submit(k, {.policy = p, .delay = delay}, script_of()));
     return true;
   }
+  bool enter() {
+    now().enter(1, policy::exclusive);
+    return true;
+  }
+  bool leave(const turnkey::outcome& said) {
+    for (const auto& w : worlds_)
+      if (!w->guests.empty()) return w->leave(0, said), true;
+    return false;
+  }
   bool submit_both(policy p) {
     static_cast<void>(now().submit_several(turnkey::keys<int>{1, 2}, {.policy = p}, script_of()));
     return true;
@@ -127,13 +136,19 @@ class program {
       case 'p': return outcome::postpone(2ms);
       case 'z': return outcome::postpone({});
       case 'd': return outcome::dead();
-      case 'l':
-        (*std::find_if(worlds_.begin(), worlds_.end(), [&a](const auto& w) { return w->runs(a); }))->defer(a);
+      case 'l': defer(a); break;
+      case 'o':
+        defer(a);
+        carry_on();
         break;
       case 'i': carry_on(); break;
       default: break;
     }
     return outcome::success();
+  }
+
+  void defer(turnkey::attempt& a) {
+    (*std::find_if(worlds_.begin(), worlds_.end(), [&a](const auto& w) { return w->runs(a); }))->defer(a);
   }
 
   bool pass_time() {
@@ -234,6 +249,8 @@ class program {
       } else if (!now().deferred.empty()) {
         now().settle(0, turnkey::outcome::success());
         now().abandon(0);
+      } else if (!now().guests.empty()) {
+        now().leave(0, turnkey::outcome::success());
       } else if (now().judge.count_unfinished() == 0) {
         if (std::exchange(redriven, true)) break;
         now().redrive_all();
@@ -275,6 +292,8 @@ inline const program::choice& program::meaning(char letter) {
       {'l', "run a permit, the first callback defers", [](program& p) { return p.run_permit('l'); }},
       {'i', "run a permit, what follows is done inside the first callback",
        [](program& p) { return p.run_permit('i'); }},
+      {'o', "run a permit, the first callback defers, and what follows is done inside it",
+       [](program& p) { return p.run_permit('o'); }},
       {'t', "time passes until the next wake", [](program& p) { return p.pass_time(); }},
       {'c', "cancel the oldest", [](program& p) { return p.cancel_oldest(); }},
       {'n', "cancel the newest", [](program& p) { return p.cancel_newest(); }},
@@ -294,6 +313,9 @@ inline const program::choice& program::meaning(char letter) {
       {'a', "abandon what was deferred first", [](program& p) { return p.completion([](world& w) { w.abandon(0); }); }},
       {'g', "extend the lease of what was deferred first",
        [](program& p) { return p.completion([](world& w) { w.extend(0, 2ms); }); }},
+      {'C', "a coroutine enters the key, exclusive", [](program& p) { return p.enter(); }},
+      {'q', "the coroutine that entered first leaves", [](program& p) { return p.leave(outcome::success()); }},
+      {'u', "the coroutine that entered first fails", [](program& p) { return p.leave(outcome::retry()); }},
       {'m', "stop, and move to another scheduler", [](program& p) { return p.stop_and_move(); }},
       {'x', "the pool drops its oldest permit", [](program& p) { return p.executor_.drop_one(); }},
       {'2', "the pool doubles its oldest permit", [](program& p) { return p.executor_.double_one(); }},

@@ -73,11 +73,11 @@ TEST_CASE("2, 2.1, 2.2, 2.3, 2.9, 3, 5.2, 5.3, 6.1, 6.5, 7.1, 10.1, 10.3 every s
 }
 
 TEST_CASE("7.1, 7.2, 6.1, 6.5, 10.3 every small program with leases that run out, and are kept") {
-  run_all("leases that are kept", 'l', "PEOsflitcnkwbagm");
+  run_all("leases that are kept", 'l', "PEOsflitocnkwbagm");
 }
 
 TEST_CASE("7.1, 7.2, 6.1, 6.5, 10.3 every small program with leases that run out, and are taken away") {
-  run_all("leases that are taken away", 'r', "PEOsflitcnkwbagm");
+  run_all("leases that are taken away", 'r', "PEOsflitocnkwbagm");
 }
 
 TEST_CASE("6.1, 6.2, 6.3, 6.4, 6.6, 2.11 every small program of control") {
@@ -85,6 +85,8 @@ TEST_CASE("6.1, 6.2, 6.3, 6.4, 6.6, 2.11 every small program of control") {
 }
 
 TEST_CASE("7.7 every small program on two keys and both") { run_all("two keys", 'b', "EOABSTsflitckKwm"); }
+
+TEST_CASE("7.4 every small program of coroutines") { run_all("coroutines", 'r', "PEOCsflitcnkqurm"); }
 
 TEST_CASE("8, 8.2, 8.3, 8.4, 8.6 every small program in a pool that misbehaves") {
   run_all("pools", 'p', "PEsfitcmx2QIRFNYX");
