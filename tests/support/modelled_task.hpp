@@ -59,6 +59,10 @@ struct modelled_task {
   std::optional<turnkey::outcome> said{};                      // what it ends with, a throw is outcome::retry();
   failure_reason reason{};                                     // who said so
 
+  // 7.4: a coroutine waits for it, or did so once. Then nobody goes on when it starts again, and it has succeeded.
+  enum class guest : std::uint8_t { none, waits, left };
+  guest coroutine = guest::none;
+
   // 7.7
   [[nodiscard]] bool several() const { return !more_keys.empty(); }
   [[nodiscard]] bool names(const support::key& k) const {
