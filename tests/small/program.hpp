@@ -70,9 +70,11 @@ class program {
   void new_world() {
     turnkey::options<int> o;
     o.jitter_seed = 1;
-    o.retry = turnkey::retry_policy{.max_attempts = 2, .initial_delay = 4ms, .jitter = 0};
+    if (settings_ != 'n' || !worlds_.empty())  // n: only the schedulers that it moves to retry
+      o.retry = turnkey::retry_policy{.max_attempts = 2, .initial_delay = 4ms, .jitter = 0};
     switch (settings_) {
       case 'h': o.dead_action = turnkey::dead_action::hold_key; break;
+      case 'n':
       case 'r': o.lease_expiry = turnkey::lease_expiry::release; [[fallthrough]];
       case 'l': o.lease_time = 3ms; break;
       default: break;

@@ -86,7 +86,7 @@ TEST_CASE("6.1, 6.2, 6.3, 6.4, 6.6, 2.11 every small program of control") {
 
 TEST_CASE("7.7 every small program on two keys and both") { run_all("two keys", 'b', "EOABSTsflitckKwm"); }
 
-TEST_CASE("7.4 every small program of coroutines") { run_all("coroutines", 'r', "PEOCsflitcnkqurm"); }
+TEST_CASE("7.4 every small program of coroutines") { run_all("coroutines", 'n', "PEOCsflitcnkqurm"); }
 
 TEST_CASE("8, 8.2, 8.3, 8.4, 8.6 every small program in a pool that misbehaves") {
   run_all("pools", 'p', "PEsfitcmx2QIRFNYX");
