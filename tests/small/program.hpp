@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
-#include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -330,7 +330,10 @@ inline const program::choice& program::meaning(char letter) {
       {'Y', "the pool queues and throws from now on", [](program& p) { return p.set_mode(on_offer::queue_and_fail); }},
       {'X', "the pool drops what it is handed from now on", [](program& p) { return p.set_mode(on_offer::drop); }},
   });
-  return *std::find_if(choices.begin(), choices.end(), [letter](const auto& c) { return c.letter == letter; });
+  const auto* const at =
+      std::find_if(choices.begin(), choices.end(), [letter](const auto& c) { return c.letter == letter; });
+  if (at == choices.end()) throw std::invalid_argument(std::string("no operation is called ") + letter);
+  return *at;
 }
 
 }  // namespace small
