@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
-#include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -70,9 +70,11 @@ class program {
   void new_world() {
     turnkey::options<int> o;
     o.jitter_seed = 1;
-    o.retry = turnkey::retry_policy{.max_attempts = 2, .initial_delay = 4ms, .jitter = 0};
+    if (settings_ != 'n' || !worlds_.empty())  // n: only the schedulers that it moves to retry
+      o.retry = turnkey::retry_policy{.max_attempts = 2, .initial_delay = 4ms, .jitter = 0};
     switch (settings_) {
       case 'h': o.dead_action = turnkey::dead_action::hold_key; break;
+      case 'n':
       case 'r': o.lease_expiry = turnkey::lease_expiry::release; [[fallthrough]];
       case 'l': o.lease_time = 3ms; break;
       default: break;
@@ -328,7 +330,10 @@ inline const program::choice& program::meaning(char letter) {
       {'Y', "the pool queues and throws from now on", [](program& p) { return p.set_mode(on_offer::queue_and_fail); }},
       {'X', "the pool drops what it is handed from now on", [](program& p) { return p.set_mode(on_offer::drop); }},
   });
-  return *std::find_if(choices.begin(), choices.end(), [letter](const auto& c) { return c.letter == letter; });
+  const auto* const at =
+      std::find_if(choices.begin(), choices.end(), [letter](const auto& c) { return c.letter == letter; });
+  if (at == choices.end()) throw std::invalid_argument(std::string("no operation is called ") + letter);
+  return *at;
 }
 
 }  // namespace small

@@ -74,9 +74,8 @@ struct modelled_task {
     return all;
   }
   [[nodiscard]] bool shares_a_key_with(const modelled_task& other) const {
-    for (const auto& k : keys())
-      if (other.names(k)) return true;
-    return false;
+    return other.names(key) ||
+           std::any_of(more_keys.begin(), more_keys.end(), [&other](int k) { return other.names(k); });
   }
   // Where one of several keys stands among those that reserve.
   [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> place_to_reserve() const {

@@ -104,8 +104,8 @@ class permits {
   [[nodiscard]] std::size_t out() const noexcept { return out_; }
   [[nodiscard]] const std::optional<time_point>& offer_again() const noexcept { return offer_again_; }
 
-  // Whether the last 8 permits were all refused or dropped (rule 10.1).
-  [[nodiscard]] bool stalled() const noexcept { return refused_ == hopeless; }
+  // Whether the last 8 permits were all refused or dropped (rule 10.1). One that is on its way may still be run.
+  [[nodiscard]] bool stalled() const noexcept { return refused_ == hopeless && out_ == 0; }
 
   // ---- who is inside
 
