@@ -1,5 +1,5 @@
-// The mutex, the condition variable and the name of a thread that everything else is written with, with the marks that clang's thread-safety
-// analysis reads. A test build puts its own file of this name first in the include path.
+// The mutex, the condition variable and the name of a thread that everything else is written with, with the marks that
+// clang's thread-safety analysis reads. A test build puts its own file of this name first in the include path.
 #pragma once
 
 #include <turnkey/detail/config.hpp>
