@@ -1,11 +1,12 @@
 // A std::function pool with threads, as people write them by hand, that now and then misbehaves in every way that a
-// pool can: it throws, refuses, both also after it queued, drops, doubles, and keeps what it ran.
+// pool can: it throws, refuses, both also after it queued, drops, doubles, delays, and keeps what it ran.
 #pragma once
 
 #include <turnkey/executor.hpp>
 
 #include "support/dice.hpp"
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +22,15 @@ namespace support {
 
 class hostile_pool {
  public:
-  // Of a hundred calls about 12 x `malice` go wrong.
+  struct misdeeds {
+    std::uint64_t refused = 0;
+    std::uint64_t thrown = 0;
+    std::uint64_t dropped = 0;
+    std::uint64_t doubled = 0;
+    std::uint64_t delayed = 0;
+  };
+
+  // Of a hundred calls about 14 x `malice` go wrong.
   hostile_pool(std::size_t threads, std::uint64_t seed, unsigned malice = 1) : dice_(seed), malice_(malice) {
     for (std::size_t i = 0; i != threads; ++i) threads_.emplace_back([this] { run(); });
   }
@@ -39,18 +48,38 @@ class hostile_pool {
   bool operator()(turnkey::work permit) {
     std::unique_lock lock(mutex_);
     const std::uint64_t what = dice_.below(100);
-    if (what < 2 * malice_) return false;                                 // refuses
-    if (what < 4 * malice_) throw std::runtime_error("the pool throws");  // throws
-    if (what < 6 * malice_) {                                             // drops, outside the lock
+    if (what < 2 * malice_) return ++done_.refused, false;
+    if (what < 4 * malice_) {
+      ++done_.thrown;
+      throw std::runtime_error("the pool throws");
+    }
+    if (what < 6 * malice_) {  // outside the lock
+      ++done_.dropped;
       lock.unlock();
       return true;
     }
-    jobs_.emplace_back([permit] { permit(); });
+    const bool delays = what >= 12 * malice_ && what < 14 * malice_;
+    jobs_.emplace_back([permit, pause = std::chrono::microseconds(delays ? 1 + what * 20 : 0)] {
+      if (pause.count() != 0) std::this_thread::sleep_for(pause);
+      permit();
+    });
     changed_.notify_one();
-    if (what < 8 * malice_) jobs_.push_back(jobs_.back());   // doubles
-    if (what < 10 * malice_ && what % 2 == 0) return false;  // queues, and refuses
-    if (what < 12 * malice_ && what % 3 == 0) throw 12;      // queues, and throws
+    done_.delayed += delays;
+    if (what < 8 * malice_) {
+      ++done_.doubled;
+      jobs_.push_back(jobs_.back());
+    }
+    if (what < 10 * malice_ && what % 2 == 0) return ++done_.refused, false;  // and has queued it
+    if (what < 12 * malice_ && what % 3 == 0) {
+      ++done_.thrown;
+      throw 12;  // and has queued it
+    }
     return true;
+  }
+
+  [[nodiscard]] misdeeds done() {
+    const std::lock_guard lock(mutex_);
+    return done_;
   }
 
  private:
@@ -73,6 +102,7 @@ class hostile_pool {
   std::deque<std::function<void()>> jobs_;
   dice dice_;
   unsigned malice_;
+  misdeeds done_;
   bool over_ = false;
   std::vector<std::thread> threads_;
 };
