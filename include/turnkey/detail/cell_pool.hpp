@@ -109,7 +109,7 @@ class cell_pool {
   // The next fresh cell is the first of that page, if there is one.
   static void begin_page(chunk& c, std::uint32_t number) noexcept {
     c.fresh = number * page_align + first_cell;
-    if (number != c.pages) ::new (reinterpret_cast<std::byte*>(&c) + number * page_align) chunk*(&c);
+    if (number != c.pages) ::new (reinterpret_cast<std::byte*>(&c) + std::size_t{number} * page_align) chunk*(&c);
   }
 
   void link(chunk& c) noexcept {
