@@ -457,8 +457,18 @@ TEST_CASE("7.6 consumer: max_pending and max_pending_per_key count messages; a r
       c.send(3, std::move(m)),
       "turnkey: send refused (full): max_pending = 3 messages are unfinished; send_for() waits for room",
       turnkey::rejected);
-  CHECK(c.stats().rejected == 4);
+  CHECK_THROWS_WITH_AS(
+      c.send(1, std::move(m)),
+      "turnkey: send refused (full): max_pending = 3 messages are unfinished; send_for() waits for room",
+      turnkey::rejected);
+  CHECK(c.stats().rejected == 5);
   pool.run_all();
+  c.send(1, std::make_unique<int>(1));
+  c.send(1, std::make_unique<int>(1));
+  CHECK_THROWS_WITH_AS(c.send(1, std::move(m)),
+                       "turnkey: send refused (key_full): max_pending_per_key = 2 messages of this key are unfinished; "
+                       "send_for() waits for room",
+                       turnkey::rejected);
   c.send(3, std::move(m));
   CHECK(m == nullptr);
 }

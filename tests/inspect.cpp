@@ -1,7 +1,11 @@
+#include <turnkey/event.hpp>
 #include <turnkey/inspect.hpp>
+#include <turnkey/outcome.hpp>
 
 #include <doctest/doctest.h>
 
+#include <cstddef>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -53,4 +57,22 @@ TEST_CASE("9.1 stats: unfinished is the sum of the four states that are not fina
   s.delayed = 1000;
   s.dead = 10000;
   CHECK(s.unfinished() == 1111);
+}
+
+TEST_CASE("9.2 words: every state, reason and result has its own, and what is none of them has a question mark") {
+  const auto all_differ = [](auto last) {
+    using type = decltype(last);
+    std::set<std::string> words;
+    for (int i = 0; i <= static_cast<int>(last); ++i) words.insert(to_string(static_cast<type>(i)));
+    CHECK(words.size() == static_cast<std::size_t>(last) + 1);
+    CHECK(words.count("?") == 0);
+    CHECK(std::string(to_string(static_cast<type>(100))) == "?");
+  };
+  all_differ(turnkey::task_state::undone);
+  all_differ(turnkey::reject_reason::empty_callback);
+  all_differ(turnkey::drain_result::would_deadlock);
+  all_differ(turnkey::event_kind::lease_expired);
+  all_differ(turnkey::failure_reason::postponed_out);
+  all_differ(turnkey::why::reason::running);
+  CHECK(to_string(turnkey::why{.kind = static_cast<turnkey::why::reason>(100)}) == "?");
 }

@@ -34,6 +34,10 @@ enum class lease_expiry : std::uint8_t {
   release,  // the lease is taken away: the attempt has failed (lease lost), and what its completion says is ignored
 };
 
+// Fences never come round to small numbers: what is left above this one lasts for two centuries at ten million leases a
+// second.
+inline constexpr std::uint64_t last_first_fence = 0xff00'0000'0000'0000;
+
 // For a scheduler<Key>. A value that makes no sense is refused by the constructor, which names it.
 template <class Key>
 struct options {
@@ -58,7 +62,7 @@ struct options {
   time_source* time = nullptr;  // null: the steady clock and a thread of its own; else it must outlive stop()
 
   std::optional<std::uint64_t> jitter_seed{};  // none: a random one
-  std::uint64_t first_fence = 1;               // of the first lease; not 0
+  std::uint64_t first_fence = 1;               // of the first lease; 1 to last_first_fence
 };
 
 }  // namespace turnkey::inline v1

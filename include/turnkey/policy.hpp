@@ -14,7 +14,8 @@ enum class policy : std::uint8_t {
   ordered,    // when the lease is free and every task of its key with a smaller id is finished
 };
 
-// Names one accepted task. Ids rise among the tasks of one key and are never used twice.
+// Names one accepted task. Ids rise among the tasks of one key and are never used twice; at ten million tasks a second
+// they last for 3,600 years.
 enum class task_id : std::uint64_t {};
 
 constexpr const char* to_string(policy p) noexcept {

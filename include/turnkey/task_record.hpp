@@ -53,7 +53,7 @@ class task_record {
   [[nodiscard]] turnkey::policy policy() const noexcept { return task_->policy; }
   [[nodiscard]] task_state state() const noexcept { return task_->left_as; }  // when it left
   [[nodiscard]] std::uint32_t attempts() const noexcept {                     // that began
-    return detail::attempts_of(*task_) + (task_->left_as == task_state::running ? 1 : 0);
+    return detail::attempts_of(*task_, task_->left_as == task_state::running);
   }
   [[nodiscard]] time_point submitted() const noexcept { return task_->submitted; }
 

@@ -69,7 +69,7 @@ TEST_CASE("8.3 permits: one that is refused after it has begun is no refusal") {
   b.all.take_back(*p);
 }
 
-TEST_CASE("10.1 permits: stalled after eight refusals in a row, until somebody comes with one") {
+TEST_CASE("10.1 permits: stalled after eight refusals in a row, until one is taken") {
   box b(1);
   for (int i = 0; i != 8; ++i) {
     CHECK(!b.all.stalled());
@@ -82,6 +82,7 @@ TEST_CASE("10.1 permits: stalled after eight refusals in a row, until somebody c
   CHECK(b.all.stalled());
   offered_permit* const p = b.all.offer(1);
   REQUIRE(p != nullptr);
+  CHECK(!b.all.stalled());
   b.all.begun(*p);
   CHECK(!b.all.stalled());
   b.all.take_back(*p);

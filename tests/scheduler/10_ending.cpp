@@ -290,6 +290,26 @@ TEST_CASE("10.1, 8.6 drain is stalled when the last 8 permits were refused or dr
   }
 }
 
+// A pool that was full for a while took a permit again and had not come to it yet: drain() gave up as stalled, because
+// eight others had been refused before.
+TEST_CASE("10.1, 8.6 drain is not stalled while the executor has a permit, however many it refused before") {
+  stage on;
+  on.pool.set_mode(on_offer::refuse);
+  on.tasks.submit("a", [] {});
+  for (int offers = 1; offers != 8; ++offers) on.time.jump(100ms);
+  CHECK(on.tasks.drain() == drain_result::stalled);
+  on.pool.set_mode(on_offer::queue);
+  on.time.jump(100ms);
+  CHECK(on.pool.size() == 1);
+  CHECK(on.tasks.drain_for(0s) == drain_result::timed_out);
+  on.pool.set_mode(on_offer::refuse);
+  on.pool.drop_all();
+  CHECK(on.tasks.drain() == drain_result::stalled);
+  on.pool.set_mode(on_offer::queue);
+  on.pass(1s);
+  CHECK(on.tasks.drain() == drain_result::drained);
+}
+
 TEST_CASE("10.1 drain that waits is told of the stall") {
   stage on;
   on.pool.set_mode(on_offer::refuse);

@@ -90,6 +90,8 @@ TEST_CASE("11 limits of 0 are refused, by name and value") {
   CHECK(names(flaw_of({.turn_budget = 0}), "turn_budget is 0"));
   CHECK(names(flaw_of({.turn_time = -1ns}), "turn_time is -1 ns"));
   CHECK(names(flaw_of({.first_fence = 0}), "first_fence is 0"));
+  CHECK(names(flaw_of({.first_fence = ~std::uint64_t{0}}), "first_fence is 18446744073709551615"));
+  CHECK(names(flaw_of({.first_fence = turnkey::last_first_fence + 1}), "first_fence is 18374686479671623681"));
 }
 
 TEST_CASE("11 retrying without sense is refused, by name and value") {
@@ -137,7 +139,8 @@ TEST_CASE("11 the smallest and largest values that make sense are taken") {
                  .max_pending_per_key = ~std::size_t{0},
                  .turn_budget = ~0U,
                  .turn_time = (duration::max)(),
-                 .max_dead = ~std::size_t{0}}) == "nothing");
+                 .max_dead = ~std::size_t{0},
+                 .first_fence = turnkey::last_first_fence}) == "nothing");
 }
 
 TEST_CASE("11 every word of an enum has a name") {

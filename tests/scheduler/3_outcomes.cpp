@@ -491,6 +491,31 @@ TEST_CASE("2.9, 3.4 a delayed task that is due goes before waiting larger ids") 
   }
 }
 
+// ---- the largest numbers
+
+TEST_CASE("3, 3.1, 9.2 a task that is postponed 2^32 times and more has had as many attempts as a number can say") {
+  // The count came round to 0: after 50 days of a postpone every millisecond, a task had hardly ever run, and the
+  // largest max_postpones was never used up.
+  constexpr std::uint32_t most = ~0U;
+  const auto postponed = [](std::uint32_t times) {  // before
+    return [times](attempt& a) {
+      turnkey::detail::engine::recount(a, 0, times);
+      return outcome::postpone(1s);
+    };
+  };
+  stage on;
+  for (const std::uint32_t times : {most - 1, most}) {
+    const task_id unlimited = on.tasks.submit("a", postponed(times));
+    on.run();
+    CHECK(on.tasks.find(unlimited)->attempts == most);
+    const task_id limited = on.tasks.submit("a", {.retry = retry_policy{.max_postpones = most}}, postponed(times));
+    on.run();
+    CHECK(on.tasks.find(limited).has_value() == (times < most));
+  }
+  REQUIRE(on.tasks.dead_tasks().size() == 1);
+  CHECK(on.tasks.dead_tasks().front().attempts == most);
+}
+
 // ---- 3.5: what the attempt knows
 
 TEST_CASE("3.5 an attempt knows its id, its number, its fence and its lease") {

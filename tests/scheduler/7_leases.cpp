@@ -1812,6 +1812,25 @@ TEST_CASE("7.3 the first fence is first_fence, and 0 is refused") {
   CHECK_THROWS_AS(stage(options{.first_fence = 0}), std::invalid_argument);
 }
 
+TEST_CASE("7.3 from the largest first_fence on fences grow too, for one key and for several") {
+  // One was taken that left no larger ones: the next lease had fence 0, which says that there is no lease, and the
+  // outside world would have refused all that followed.
+  stage on({.first_fence = turnkey::last_first_fence});
+  std::vector<std::uint64_t> fences;
+  const auto note = [&fences](attempt& a) {
+    CHECK(a.has_lease());
+    fences.push_back(a.fence());
+  };
+  for (int i = 0; i != 3; ++i) {
+    on.tasks.submit("a", exclusive, note);
+    on.tasks.submit(turnkey::keys<std::string>{"b", "a"}, exclusive, note);
+  }
+  on.run();
+  REQUIRE(fences.size() == 6);
+  CHECK(fences[0] == turnkey::last_first_fence);
+  for (std::size_t i = 1; i != 6; ++i) CHECK(fences[i] > fences[i - 1]);
+}
+
 TEST_CASE("7.3 by its fence the outside world can refuse a late writer") {
   stage on({.retry = plain_retry, .lease_time = 5s, .lease_expiry = lease_expiry::release});
   std::uint64_t highest = 0;

@@ -3,6 +3,8 @@
 // used up everything succeeds.
 #pragma once
 
+#include "simulation/pool.hpp"
+#include "support/rest.hpp"
 #include "support/world.hpp"
 
 #include <algorithm>
@@ -37,7 +39,8 @@ class program {
       look();
     }
     if (all_is_well()) come_to_rest();
-    if (all_is_well()) leave_nothing();
+    if (all_is_well()) wrong_ = leave_nothing(worlds_, pool_.queue);
+    pool_.run_all();
     return wrong_;
   }
 
@@ -83,7 +86,9 @@ class program {
     const std::size_t lease = byte();
     if (lease % 2) o.lease_time = 1ms * static_cast<int>(1 + lease / 8 % 16);
     if (lease & 2) o.lease_expiry = turnkey::lease_expiry::release;
-    worlds_.push_back(std::make_unique<world>(executor_, o));
+    if ((lease & 6) == 4) pool_.treat_each();
+    worlds_.push_back(std::make_unique<world>(
+        pool_.queue, o, [this, i = worlds_.size()](const turnkey::work& permit) { return pool_.offer(i, permit); }));
     now().keep_evicted = (which >> 7) != 0;
   }
 
@@ -110,16 +115,16 @@ class program {
   void look_at_offers(const turnkey::stats& s) {
     const control_model& control = now().judge.control;
     const auto wake = now().time.next_wake();
-    if (mode_ != turnkey::testing::on_offer::queue) trouble();
+    if (!pool_.is_sound()) trouble();
     if (s.ready != 0 && control.lets_one_start(s.running)) {
       if (control.opens() > now().time.now()) {
         if (!wake || *wake > control.opens()) wrong_ = "6.4: nobody will be woken when the pace opens";
-      } else if (executor_.size() == 0 && !(wake && *wake <= now().time.now()) &&
+      } else if (!pool_.has_one_of(worlds_.size() - 1) && !(wake && *wake <= now().time.now()) &&
                  !(now().time.now() <= trouble_until_ && (wake || depth() != 0))) {
         wrong_ = "8.5: a task is ready, and no permit is out nor will one be offered";
       }
     }
-    const shut_world shut{control.shut() ? &now() : nullptr, control.changes(), executor_.offered()};
+    const shut_world shut{control.shut() ? &now() : nullptr, control.changes(), pool_.offered()};
     if (shut.where != nullptr && shut.where == shut_.where && shut.changes == shut_.changes &&
         shut.offered != shut_.offered)
       wrong_ = "8.5: a permit is offered while all is paused";
@@ -148,10 +153,11 @@ class program {
 
   void operation() {
     ++operations_;
+    pool_.pass();
     const std::size_t what = byte();
     if (what < 82) return call(&program::submit);
     if (what < 126) return run_permit(0);
-    if (what < 140) return run_permit(executor_.size() != 0 ? below(executor_.size()) : 0);
+    if (what < 140) return run_permit(pool_.queue.size() != 0 ? below(pool_.queue.size()) : 0);
     if (what < 156) return advance(1ms * static_cast<int>(below(8)));
     if (what < 164) return jump(1ms * static_cast<int>(below(64)));
     if (what < 178) return call(&program::disturb);
@@ -173,11 +179,11 @@ class program {
       case 1:
       case 2:
         trouble();
-        executor_.drop_one(below(3));
+        pool_.drop_one(below(3));
         return;
       case 3:
       case 4:
-      case 5: executor_.double_one(below(3)); return;
+      case 5: static_cast<void>(pool_.queue.double_one(below(3))); return;
       case 6:
       case 7:
       case 8: return moving_ ? void() : now().time.ring();
@@ -185,6 +191,8 @@ class program {
       case 10:
       case 11: return stop_and_move();
       case 12: return destroy();
+      case 22:
+      case 23: return pool_.treat_each();
       default: return set_mode();
     }
   }
@@ -198,7 +206,11 @@ class program {
       case 4:
       case 5: now().cancel(any_task()); return;
       case 6:
-      case 7: without_inline([&] { now().cancel(any_key()); }); return;
+      case 7: {
+        const int k = any_key();
+        without_inline([&] { now().cancel(k); });
+        return;
+      }
       case 8: without_inline([&] { now().cancel_all(); }); return;
       case 9:
       case 10:
@@ -279,6 +291,7 @@ class program {
   void complete() {
     const std::size_t b = byte();
     world& w = b % 8 == 0 ? *worlds_[b / 8 % worlds_.size()] : now();
+    if (!w.guests.empty() && (w.deferred.empty() || b & 8)) return let_go(w, b / 16);
     if (w.deferred.empty()) return;
     const std::size_t which = below(w.deferred.size());
     switch (b / 16) {
@@ -295,6 +308,16 @@ class program {
       case 10:
       case 11: w.settle(which, turnkey::outcome::success()); return;
       default: w.settle(which, some_outcome(byte())); return;
+    }
+  }
+
+  // A coroutine asks for time, or leaves.
+  void let_go(world& w, std::size_t how) {
+    const std::size_t which = below(w.guests.size());
+    if (how < 3) {
+      w.extend_guest(which, 1ms * static_cast<int>(below(16)) - 2ms);
+    } else {
+      w.leave(which, how < 10 ? turnkey::outcome::success() : some_outcome(byte()));
     }
   }
 
@@ -337,6 +360,7 @@ class program {
     }
     if (!k && b & 128) wishes.policy.reset();  // mostly not refused
     const std::size_t more = byte();
+    if (k && more % 32 == 28) return now().enter(*k, wishes.policy.value_or(policy::exclusive));
     if (more % 4 == 1) wishes.delay = 1ms * static_cast<int>(more / 16) - 2ms;
     if (wishes.delay < 0s) wishes.delay = {};
     if (more % 8 == 2)
@@ -368,7 +392,7 @@ class program {
   void run_permit(std::size_t index) {
     if (depth() == 0 || index % 4 == 3) {
       if (depth() != 0) trouble();  // nothing runs on top of a callback: a lost permit
-      executor_.run_one(index);
+      pool_.queue.run_one(index);
     } else if (threads_ < 3) {
       ++threads_;
       now().run_elsewhere(index);
@@ -388,17 +412,15 @@ class program {
                                       on_offer::queue_and_fail,
                                       on_offer::drop,
                                       on_offer::run};
-    mode_ = modes[below(modes.size())];
-    executor_.set_mode(mode_);
+    const on_offer mode = modes[below(modes.size())];
+    if (!pool_.treats_each() || below(4) == 0) pool_.treat_all(mode);
   }
 
-  // What visits many tasks would let some run before it has seen the others, under an executor that runs inline: then
-  // its answer could not be foreseen.
+  // What visits many tasks would let some run before it has seen the others, or told them to stop, under an executor
+  // that runs inline: then its answer could not be foreseen.
   template <class Do>
   void without_inline(Do action) {
-    if (mode_ == turnkey::testing::on_offer::run) executor_.set_mode(turnkey::testing::on_offer::queue);
-    action();
-    executor_.set_mode(mode_);
+    pool_.without_inline(action);
   }
 
   void advance(turnkey::duration by) {
@@ -547,8 +569,8 @@ class program {
   // Faults stop and time passes while nothing else can happen: all that is unfinished must finish.
   void come_to_rest() {
     trouble();
-    mode_ = turnkey::testing::on_offer::queue;
-    executor_.set_mode(mode_);
+    pool_.treat_all(turnkey::testing::on_offer::queue);
+    pool_.unblock_all();
     now().set_max_in_flight({});
     now().set_pace({});
     now().resume();
@@ -557,56 +579,48 @@ class program {
     redriven_all_ = false;
     for (int steps = 0; all_is_well(); ++steps) {
       if (steps == 100'000) return now().check(false, "10.1: it never comes to rest");
-      if (executor_.size() != 0) {
-        executor_.run_one();
+      if (pool_.queue.size() != 0) {
+        pool_.queue.run_one();
         look();
       } else if (!now().deferred.empty()) {
         if (now().settle(0, some_outcome(static_cast<std::size_t>(steps)))) look();
         now().abandon(0);
+      } else if (!now().guests.empty()) {
+        now().leave(0, some_outcome(static_cast<std::size_t>(steps)));
+        look();
       } else if (now().judge.count_unfinished() == 0) {
         if (std::exchange(redriven_all_, true)) break;
         now().redrive_all();
       } else if (const auto wake = now().time.next_wake()) {
         jump((std::max)(*wake - now().time.now(), turnkey::duration{}));
         look();
+      } else if (pool_.keeps_one_of(worlds_.size() - 1)) {
+        lose_what_is_kept();
       } else if (now().release_all() == 0) {
         return now().check(false, "2.2: unfinished tasks, and nothing will ever start them");
       }
     }
     if (!all_is_well()) return;
-    now().check(now().drain() == turnkey::drain_result::drained, "10.1: drained");
-    now().release_all();
-    now().time.ring();
-    const turnkey::stats s = now().scheduler()->stats();
-    now().check(s.keys == 0 && s.held_keys == 0 && s.paused_keys == 0 && s.dead == 0, "10.5: at rest no key remains");
-    now().check(s.permits_lost == now().judge.look(now().time.now()).permits_lost, "9.4: each lost permit is told of");
+    look_at_rest(now());
     look();
   }
 
-  // Every callback is destroyed; permits that the executor still has do nothing.
-  void leave_nothing() {
-    for (const auto& w : worlds_) w->destroy();
-    executor_.run_all();
-    for (const auto& w : worlds_)
-      while (!w->deferred.empty()) {
-        if (w->settle(0, turnkey::outcome::success())) wrong_ = "7.1: a completion without a scheduler says true";
-        w->abandon(0);
-      }
-    for (const auto& w : worlds_)
-      for (const auto& t : w->judge.tasks())
-        if (t.home.use_count() > static_cast<long>(owners(t))) wrong_ = "10.4: a callback was not destroyed";
-  }
-  [[nodiscard]] std::size_t owners(const modelled_task& t) const {
-    std::size_t sum = 0;
-    for (const auto& w : worlds_)
-      for (const auto& other : w->judge.tasks()) sum += other.home == t.home;
-    return sum;
+  // 8.6: all else is done, and the executor will never run the permit that it has: drain() cannot know. The executor
+  // dies, or the scheduler goes to another one.
+  void lose_what_is_kept() {
+    now().check(now().drain() == turnkey::drain_result::timed_out, "8.6: an executor that keeps a permit is timed out");
+    if (operations_ % 2 != 0 && worlds_.size() <= 6) {
+      stop_and_move();
+    } else {
+      pool_.lose_all();
+    }
+    trouble();
+    look();
   }
 
   std::span<const std::uint8_t> bytes_;
   std::size_t at_ = 0;
-  turnkey::testing::manual_executor executor_;
-  turnkey::testing::on_offer mode_ = turnkey::testing::on_offer::queue;
+  pool pool_{[this] { return byte(); }};
   std::vector<std::unique_ptr<world>> worlds_;
   int threads_ = 0;
   int calls_ = 0;  // of the scheduler that are under way

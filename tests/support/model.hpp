@@ -373,6 +373,9 @@ class model {
     t.fence = e.fence;
     leases.start(t, now);
     ++counts_.started;
+    if (t.coroutine == modelled_task::guest::left)
+      leases.callback_returned(t, turnkey::outcome::success(), false, stopped_);
+    if (t.coroutine == modelled_task::guest::waits) t.coroutine = modelled_task::guest::left;
     if (const char* const flaw = control.start(t.id, count_running(), now)) expect(false, e, flaw);
   }
 

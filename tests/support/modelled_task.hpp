@@ -59,6 +59,10 @@ struct modelled_task {
   std::optional<turnkey::outcome> said{};                      // what it ends with, a throw is outcome::retry();
   failure_reason reason{};                                     // who said so
 
+  // 7.4: a coroutine waits for it, or did so once. Then nobody goes on when it starts again, and it has succeeded.
+  enum class guest : std::uint8_t { none, waits, left };
+  guest coroutine = guest::none;
+
   // 7.7
   [[nodiscard]] bool several() const { return !more_keys.empty(); }
   [[nodiscard]] bool names(const support::key& k) const {
@@ -70,9 +74,8 @@ struct modelled_task {
     return all;
   }
   [[nodiscard]] bool shares_a_key_with(const modelled_task& other) const {
-    for (const auto& k : keys())
-      if (other.names(k)) return true;
-    return false;
+    return other.names(key) ||
+           std::any_of(more_keys.begin(), more_keys.end(), [&other](int k) { return other.names(k); });
   }
   // Where one of several keys stands among those that reserve.
   [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> place_to_reserve() const {

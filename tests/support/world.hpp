@@ -2,13 +2,16 @@
 // that is asked of the scheduler goes through here, so that the model knows; every answer and every event is checked.
 #pragma once
 
+#include <turnkey/coroutine.hpp>
 #include <turnkey/testing.hpp>
 #include <turnkey/turnkey.hpp>
 
+#include "support/coroutines.hpp"
 #include "support/model.hpp"
 #include "support/why_model.hpp"
 
 #include <algorithm>
+#include <coroutine>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -41,8 +44,11 @@ using script = std::function<turnkey::outcome(turnkey::attempt&)>;
 
 class world {
  public:
-  explicit world(turnkey::testing::manual_executor& pool, turnkey::options<int> set = {})
-      : executor(pool), judge(set), scheduler_(make(std::move(set))) {}
+  using offer = std::function<bool(const turnkey::work&)>;
+
+  // Permits come to `pool`, by way of `by` if there is one.
+  explicit world(turnkey::testing::manual_executor& pool, turnkey::options<int> set = {}, offer by = {})
+      : executor(pool), judge(set), scheduler_(make(std::move(set), std::move(by))) {}
   world(const world&) = delete;
   world& operator=(const world&) = delete;
   ~world() { destroy(); }
@@ -98,7 +104,7 @@ class world {
     const modelled_task* const old = from.judge.find(record.id());
     const auto home = old->home;
     const key k = record.key() != nullptr ? key(*record.key()) : key();
-    modelled_task arrival{.key = k, .more_keys = old->more_keys};
+    modelled_task arrival{.key = k, .more_keys = old->more_keys, .coroutine = old->coroutine};
     const std::vector<int> keys = record.keys();
     modelled_task named;
     set_keys(named, keys);
@@ -255,6 +261,47 @@ class world {
     static_cast<void>(expect_settled(*d, turnkey::outcome::retry(), turnkey::failure_reason::abandoned));
   }
 
+  // ---- coroutines that hold a lease (7.4)
+
+  // One that has entered, until it is told to leave.
+  struct guest {
+    turnkey::task_id id;
+    std::uint64_t start;
+    turnkey::lease* held;  // in its frame
+    turnkey::outcome* said;
+    bool** counted;  // where to say whether that counted
+    std::coroutine_handle<> frame;
+  };
+  std::vector<guest> guests;
+
+  void enter(int k, policy p) {
+    auto home = std::make_shared<world*>(this);
+    const turnkey::task_options wishes{.policy = p, .retry = turnkey::retry_policy{.max_attempts = 1}};
+    const auto refusals = judge.refusals({.key = k}, wishes, depth > 0);
+    judge.expect_arrival({.key = k, .coroutine = modelled_task::guest::waits}, wishes, home);
+    std::optional<turnkey::reject_reason> reason;
+    visit(std::move(home), *scheduler_, k, p, &reason);
+    answered(reason, refusals);
+  }
+  // It goes on and settles its lease. Then it is at its end.
+  void leave(std::size_t which, turnkey::outcome said) {
+    const guest g = guests[which];
+    guests.erase(guests.begin() + static_cast<std::ptrdiff_t>(which));
+    const bool dies = said.what() == turnkey::outcome::kind::postpone;  // there is one attempt
+    const bool expected = judge.leases.settle(*judge.known(g.id), g.start, dies ? turnkey::outcome::dead() : said,
+                                              turnkey::failure_reason::asked, judge.stopped());
+    bool counted = false;
+    *g.said = std::move(said);
+    *g.counted = &counted;
+    g.frame.resume();
+    same(counted, expected, "lease::settle()");
+  }
+  bool extend_guest(std::size_t which, turnkey::duration d) {
+    const guest& g = guests[which];
+    const bool expected = judge.leases.extend(*judge.known(g.id), g.start, d, time.now(), judge.stopped());
+    return same(g.held->extend_lease(d), expected, "lease::extend_lease()");
+  }
+
   // ---- the end
 
   void close() {
@@ -342,6 +389,40 @@ class world {
     }
   };
 
+  // Suspends a coroutine that has entered; what it is resumed for is in `said`.
+  struct stay {
+    world& here;
+    turnkey::lease& held;
+    turnkey::outcome said = turnkey::outcome::success();
+    bool* counted = nullptr;
+
+    bool await_ready() const noexcept { return false; }
+    void await_suspend(std::coroutine_handle<> frame) { here.entered(*this, frame); }
+    void await_resume() const noexcept {}
+  };
+  static detached visit(std::shared_ptr<world*> home, turnkey::scheduler<int>& scheduler, int k, policy p,
+                        std::optional<turnkey::reject_reason>* reason) {
+    try {
+      turnkey::lease held = co_await scheduler.enter(k, p);
+      stay until_told{**home, held};
+      co_await until_told;
+      *until_told.counted = held.settle(until_told.said);
+    } catch (const turnkey::rejected& e) {
+      *reason = e.reason();
+    } catch (const turnkey::task_cancelled&) {
+    } catch (const turnkey::task_undone&) {
+    }
+  }
+  // The callback of its task has nothing more to do.
+  void entered(stay& how, std::coroutine_handle<> frame) {
+    modelled_task& t = *judge.known(how.held.id());
+    check(t.state == task_state::running && how.held.fence() == t.fence, "7.4: what a coroutine has entered");
+    check(how.held.stop_requested() == lease_model::is_signalled(t, judge.stopped()), "7.4: it is told to stop");
+    lease_model::defer(t);
+    guests.push_back({t.id, t.starts, &how.held, &how.said, &how.counted, frame});
+    judge.returned(t.id, turnkey::outcome::success(), false);
+  }
+
   void over(const turnkey::attempt& a) {
     --depth;
     attempts_.erase(std::find(attempts_.begin(), attempts_.end(), &a));
@@ -351,14 +432,15 @@ class world {
     return judge.leases.settle(*judge.known(d.id), d.start, said, reason, judge.stopped());
   }
 
-  std::unique_ptr<turnkey::scheduler<int>> make(turnkey::options<int> set) {
+  std::unique_ptr<turnkey::scheduler<int>> make(turnkey::options<int> set, offer by) {
     set.time = &time;
     set.observer = [this](const turnkey::event<int>& e) {
       judge.hear(e, time.now());
       if (e.kind == event_kind::started) starts.push_back(e.id);
       if (e.kind == event_kind::evicted && keep_evicted) evicted.push_back(std::move(*e.record));
     };
-    return std::make_unique<turnkey::scheduler<int>>(executor, std::move(set));
+    return by ? std::make_unique<turnkey::scheduler<int>>(std::move(by), std::move(set))
+              : std::make_unique<turnkey::scheduler<int>>(executor, std::move(set));
   }
 
   void answered(const std::optional<turnkey::reject_reason>& reason,
@@ -444,6 +526,10 @@ class world {
       const bool expected = lease_model::should_stop(*judge.known(d->id), d->start, judge.stopped());
       check(d->handle.stop_requested() == expected, "7.1: stop_requested() of a completion");
       if (d->start % 4 == 0) check(d->handle.stop_token().stop_requested() == expected, "7.1: stop_token()");
+    }
+    for (const guest& g : guests) {
+      const bool expected = lease_model::should_stop(*judge.known(g.id), g.start, judge.stopped());
+      check(g.held->stop_requested() == expected, "7.4: stop_requested() of a lease");
     }
   }
 

@@ -1,5 +1,5 @@
-// Memory for things of one size, carved from chunks that lie side by side. Freed cells are used again; a chunk whose
-// cells are all free goes back to the heap, but for a few spares. Not thread-safe: a shard's lock guards it.
+// Memory for things of one size, carved from chunks of whole pages. Freed cells are used again; a chunk whose cells are
+// all free goes back to the heap, but for a few spares. Not thread-safe: a shard's lock guards it.
 #pragma once
 
 #include <turnkey/detail/config.hpp>
@@ -36,26 +36,28 @@ class cell_pool {
     } else {
       cell = reinterpret_cast<std::byte*>(&c) + c.fresh;
       c.fresh += cell_size_;
+      if (c.fresh % page_align + cell_size_ > page_size) begin_page(c, c.fresh / page_align + 1);
     }
-    if (c.used++ == 0) --spare_;
-    if (c.free == nullptr && c.fresh + cell_size_ > chunk_size) unlink(c);
+    if (c.used++ == 0) spare_ -= c.pages;
+    if (full(c)) unlink(c);
     return cell;
   }
 
   //   Needs    what stood in the cell has been destroyed.
   void give(void* cell) noexcept {
-    chunk& c = *reinterpret_cast<chunk*>(reinterpret_cast<std::uintptr_t>(cell) & ~(chunk_align - 1));
-    const bool was_full = c.free == nullptr && c.fresh + cell_size_ > chunk_size;
+    const auto page = reinterpret_cast<std::uintptr_t>(cell) & ~std::uintptr_t{page_align - 1};
+    chunk& c = **reinterpret_cast<chunk**>(page);
+    const bool was_full = full(c);
     auto* const f = static_cast<free_cell*>(cell);
     f->next = c.free;
     c.free = f;
     if (was_full) link(c);
     if (--c.used != 0) return;
-    if (spare_ == max_spare) {
+    if (spare_ + c.pages > max_spare) {
       unlink(c);
       free_chunk(&c);
     } else {
-      ++spare_;
+      spare_ += c.pages;
     }
   }
 
@@ -63,31 +65,52 @@ class cell_pool {
   static constexpr std::size_t rounded(std::size_t size) noexcept { return (size + 15) / 16 * 16; }
 
  private:
-  // A chunk and malloc's word in front of it fill one aligned block, so that chunks follow each other without gaps.
-  static constexpr std::uintptr_t chunk_align = 8192;
-  static constexpr std::size_t chunk_size = chunk_align - 16;
-  static constexpr std::uint32_t max_spare = 8;
+  // The heap leaves nearly a page free behind each chunk: the library rounds the size of an aligned block up to its
+  // alignment, and malloc's word in front of the next one moves that to the page after. So a large pool takes chunks of
+  // several pages.
+  static constexpr std::uint32_t page_align = 8192;
+  static constexpr std::uint32_t page_size = page_align - 16;
+  static constexpr std::uint32_t max_pages = 16;  // of a chunk
+  static constexpr std::uint32_t max_spare = 8;   // pages
 
   struct free_cell {
     free_cell* next;
   };
   struct chunk {
+    chunk* owner;  // itself; the first word of every other page names the chunk too
     free_cell* free = nullptr;
     chunk* previous = nullptr;
     chunk* next = nullptr;
-    std::uint32_t fresh = 0;  // where the never used cells begin
+    std::uint32_t fresh = first_cell;  // where the never used cells begin
     std::uint32_t used = 0;
+    std::uint32_t pages;
   };
-  static constexpr std::uint32_t first_cell = 64;  // cells of whole cache lines begin at one
+  static constexpr std::uint32_t first_cell = 64;  // of a page: cells of whole cache lines begin at one
   static_assert(sizeof(chunk) <= first_cell);
 
+  // A chunk is at most a 16th of the pool, so that what it keeps from going back to the heap is little.
   void grow() {
-    auto* const c = new (::operator new (chunk_size, std::align_val_t{chunk_align})) chunk;
-    c->fresh = first_cell;
-    ++spare_;
+    const std::uint64_t part = pages_ / 16 + 1;
+    const std::uint32_t pages = part < max_pages ? static_cast<std::uint32_t>(part) : max_pages;
+    void* const block = ::operator new (std::size_t{pages} * page_align - 16, std::align_val_t{page_align});
+    auto* const c = ::new (block) chunk{.owner = nullptr, .pages = pages};
+    c->owner = c;
+    pages_ += pages;
+    spare_ += pages;
     link(*c);
   }
-  static void free_chunk(chunk* c) noexcept { ::operator delete (c, std::align_val_t{chunk_align}); }
+  void free_chunk(chunk* c) noexcept {
+    pages_ -= c->pages;
+    ::operator delete (c, std::align_val_t{page_align});
+  }
+
+  static bool full(const chunk& c) noexcept { return c.free == nullptr && c.fresh >= c.pages * page_align; }
+
+  // The next fresh cell is the first of that page, if there is one.
+  static void begin_page(chunk& c, std::uint32_t number) noexcept {
+    c.fresh = number * page_align + first_cell;
+    if (number != c.pages) ::new (reinterpret_cast<std::byte*>(&c) + std::size_t{number} * page_align) chunk*(&c);
+  }
 
   void link(chunk& c) noexcept {
     c.previous = nullptr;
@@ -102,7 +125,8 @@ class cell_pool {
 
   chunk* open_ = nullptr;  // the chunks that have a free cell
   std::uint32_t cell_size_;
-  std::uint32_t spare_ = 0;  // chunks without a used cell
+  std::uint32_t spare_ = 0;  // pages of chunks without a used cell
+  std::uint64_t pages_ = 0;
 };
 
 }  // namespace turnkey::inline v1::detail

@@ -484,7 +484,7 @@ class consumer_core {
   // One more attempt of a message that has not succeeded.
   static void count(message_note& n, const outcome& said, counts& numbers) noexcept {
     const bool postponed = said.what() == outcome::kind::postpone;
-    ++(postponed ? n.postponed : n.failed);
+    count_up(postponed ? n.postponed : n.failed);
     ++(postponed ? numbers.postponed : numbers.failed_attempts);
   }
 

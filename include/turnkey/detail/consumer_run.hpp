@@ -160,7 +160,7 @@ template <class Key, class Message, class Hash, class KeyEqual>
 outcome consumer_core<Key, Message, Hash, KeyEqual>::say(runner& r, attempt& a, outcome said, failure_reason reason,
                                                          std::uint32_t failed, std::uint32_t postponed) {
   stand_for(r, a, failed, postponed);
-  if (said.what() == outcome::kind::postpone) ++r.postponed_;
+  if (said.what() == outcome::kind::postpone) count_up(r.postponed_);
   return say(std::move(said), reason);
 }
 

@@ -31,6 +31,7 @@ class id_index {
   void insert(task& t) noexcept {
     TURNKEY_ASSERT(size_ < capacity_, "reserve() came before");
     while (ring_[next_ & (capacity_ - 1)] != nullptr) ++next_;
+    TURNKEY_ASSERT(next_ < ~std::uint64_t{0} >> shard_bits_, "serial numbers do not come to their end");
     ring_[next_ & (capacity_ - 1)] = &t;
     t.id = next_ << shard_bits_ | shard_;
     ++next_;

@@ -467,7 +467,7 @@ class key_slot {
   bool counted_in_use = false;  // in_use(), as last added to the shard's gauge
   bool counted_held = false;
   bool in_ready_queue = false;      // this and the links: guarded by the lock of the ready queue
-  std::uint32_t references = 0;     // tasks that name this slot, wherever they are
+  std::uint32_t references = 0;     // tasks that name this slot, wherever they are: 2^32 would take 500 GB
   std::uint32_t dead = 0;           // of these, dead ones in the store
   std::uint32_t arriving = 0;       // let in, their callable is being moved
   std::uint32_t counted_ready = 0;  // ready(), as last added to the shard's gauge

@@ -2,6 +2,7 @@
 // threads are inside. Not thread-safe: the gate's lock guards it.
 #pragma once
 
+#include <turnkey/detail/sync.hpp>
 #include <turnkey/executor.hpp>
 #include <turnkey/outcome.hpp>
 
@@ -9,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <thread>
 #include <utility>
 
 namespace turnkey::inline v1::detail {
@@ -28,7 +28,7 @@ struct offered_permit : permit {
 struct visitor {
   visitor* previous = nullptr;
   visitor* next = nullptr;
-  std::thread::id thread = std::this_thread::get_id();
+  thread_id thread = this_thread();
   bool has_permit = false;
   bool in_callback = false;  // read and written by its own thread only
 };
@@ -104,8 +104,8 @@ class permits {
   [[nodiscard]] std::size_t out() const noexcept { return out_; }
   [[nodiscard]] const std::optional<time_point>& offer_again() const noexcept { return offer_again_; }
 
-  // Whether the last 8 permits were all refused or dropped (rule 10.1).
-  [[nodiscard]] bool stalled() const noexcept { return refused_ == hopeless; }
+  // Whether the last 8 permits were all refused or dropped (rule 10.1). One that is on its way may still be run.
+  [[nodiscard]] bool stalled() const noexcept { return refused_ == hopeless && out_ == 0; }
 
   // ---- who is inside
 
@@ -137,7 +137,7 @@ class permits {
   // The first visitor of this thread for which `which` says yes; null when there is none.
   template <class Which>
   [[nodiscard]] const visitor* mine(Which which) const noexcept {
-    const auto self = std::this_thread::get_id();
+    const thread_id self = this_thread();
     for (const visitor* v = visitors_; v != nullptr; v = v->next)
       if (v->thread == self && which(*v)) return v;
     return nullptr;

@@ -45,8 +45,9 @@ inline void engine::settle(visit& v, task& t, const outcome& said, failure_reaso
   }
   const retry_policy retry = retry_of(t);
   if (kind == outcome::kind::postpone) {
-    ++t.postponed;
-    if (retry.max_postpones && t.postponed > *retry.max_postpones) {
+    const bool too_often = retry.max_postpones && t.postponed >= *retry.max_postpones;
+    count_up(t.postponed);
+    if (too_often) {
       die(v, t, nullptr, failure_reason::postponed_out, end);
       return;
     }

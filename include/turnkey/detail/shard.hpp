@@ -33,7 +33,8 @@ struct block {
   }
 };
 
-// What a shard counts; the first ones change with every task. `waiting` is derived when asked.
+// What a shard counts; nothing happens 2^64 times, and all numbers that are given in turn, of attempts, events, deaths
+// and fences, have as many bits. The first ones change with every task. `waiting` is derived when asked.
 struct tally {
   std::uint64_t submitted = 0;
   std::uint64_t started = 0;

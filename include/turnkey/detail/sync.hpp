@@ -1,5 +1,5 @@
-// The mutex and the condition variable that everything else is written with, with the marks that clang's thread-safety
-// analysis reads. A test build puts its own file of this name first in the include path.
+// The mutex, the condition variable and the name of a thread that everything else is written with, with the marks that
+// clang's thread-safety analysis reads. A test build puts its own file of this name first in the include path.
 #pragma once
 
 #include <turnkey/detail/config.hpp>
@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <thread>
 
 namespace turnkey::inline v1::detail {
 
@@ -99,6 +100,10 @@ class condition_variable {
  private:
   std::condition_variable_any native_;
 };
+
+// Who asks.
+using thread_id = std::thread::id;
+inline thread_id this_thread() noexcept { return std::this_thread::get_id(); }
 
 // Stands in the one scope that holds more than one lock. A test build checks that nobody else does.
 class holds_several {

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <limits>
 #include <stop_token>
 
 namespace turnkey::inline v1 {
@@ -114,8 +115,8 @@ struct task {
   time_point submitted{};
   std::exception_ptr error;  // dead: what it died of; running and `settled`: what the completion said
 
-  std::uint32_t failed = 0;     // attempts that failed in this life
-  std::uint32_t postponed = 0;  // attempts that were postponed in this life
+  std::uint32_t failed = 0;     // attempts that failed in this life: no more than max_attempts
+  std::uint32_t postponed = 0;  // attempts that were postponed in this life, or the largest number
 
   turnkey::policy policy;
   detail::place place = detail::place::in_line;
@@ -140,10 +141,19 @@ struct task {
 // With a callable of 24 bytes: two cache lines.
 static_assert(sizeof(void*) != 8 || sizeof(task) <= 104);
 
-// How many attempts of a task have begun in this life.
-inline std::uint32_t attempts_of(const task& t) noexcept {
-  return t.failed + t.postponed + (t.place == place::running ? 1 : 0);
+// Of what may happen more often than there are numbers, the largest number is counted: who is postponed every
+// millisecond is there after 50 days.
+inline void count_up(std::uint32_t& n) noexcept {
+  if (n != (std::numeric_limits<std::uint32_t>::max)()) ++n;
 }
+
+// How many attempts of a task have begun in this life; the largest number stands for more too.
+inline std::uint32_t attempts_of(const task& t, bool runs) noexcept {
+  const std::uint64_t all = std::uint64_t{t.failed} + t.postponed + (runs ? 1 : 0);
+  constexpr auto most = (std::numeric_limits<std::uint32_t>::max)();
+  return all < most ? static_cast<std::uint32_t>(all) : most;
+}
+inline std::uint32_t attempts_of(const task& t) noexcept { return attempts_of(t, t.place == place::running); }
 
 // What few tasks carry: behind the callable, in the same block.
 struct task_extra {

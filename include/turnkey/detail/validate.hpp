@@ -62,6 +62,8 @@ std::string flaw_of(const options<Key>& o) {
   if (o.lease_expiry > lease_expiry::release)
     return flaw("lease_expiry", std::to_string(static_cast<unsigned>(o.lease_expiry)), "it is report or release");
   if (o.first_fence == 0) return flaw("first_fence", "0", "0 means no lease: 1 or more");
+  if (o.first_fence > last_first_fence)
+    return flaw("first_fence", std::to_string(o.first_fence), "too few larger ones are left: at most 2^64 - 2^56");
   return {};
 }
 

@@ -237,7 +237,7 @@ class valve {
   std::optional<std::size_t> max_in_flight_;
   bool stopped_ = false;
   bool paused_ = false;
-  std::uint32_t pauses_ = 0;  // so far
+  std::uint32_t pauses_ = 0;  // so far: no callback runs for 2^32 of them, nor for as many paces
   std::uint32_t paces_ = 0;
   std::uint64_t steps_ = 0;
   std::size_t passes_ = 0;

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <thread>
 
 namespace turnkey::inline v1::detail {
 
@@ -86,5 +87,8 @@ class holds_several {
   holds_several(const holds_several&) = delete;
   holds_several& operator=(const holds_several&) = delete;
 };
+
+using thread_id = std::thread::id;
+inline thread_id this_thread() noexcept { return std::this_thread::get_id(); }
 
 }  // namespace turnkey::inline v1::detail
