@@ -471,6 +471,8 @@ TEST_CASE("7.6 consumer: max_pending and max_pending_per_key count messages; a r
                        turnkey::rejected);
   c.send(3, std::move(m));
   CHECK(m == nullptr);
+  c.close();
+  CHECK(c.try_send(3, std::make_unique<int>(1)) == reject_reason::closed);  // and full, which does not matter any more
 }
 
 TEST_CASE("7.6 consumer: cancel drops what waits and what rests; what runs succeeds or is cancelled") {

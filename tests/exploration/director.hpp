@@ -100,19 +100,19 @@ class director {
   // What was recorded, a column a fiber; and who is asleep.
   [[nodiscard]] std::string columns(const std::vector<std::string>& names) const {
     constexpr std::size_t width = 24;
-    const auto cell = [](std::string text) {
-      text.resize(width, ' ');
-      return text;
-    };
     std::string out = "  ";
-    for (const auto& n : names) out += cell(n);
+    for (const auto& n : names) {
+      out += n;
+      out.append(n.size() < width ? width - n.size() : 1, ' ');
+    }
     for (const step& s : steps_) {
       out += "\n  ";
-      for (int i = 0; i < s.fiber; ++i) out += cell("");
+      out.append(static_cast<std::size_t>(s.fiber) * width, ' ');
       out += s.text;
     }
     for (std::size_t i = 0; i != names.size(); ++i)
-      if (fibers_[i].state == asleep) out += "\n  asleep: " + names[i] + " " + fibers_[i].what + label(fibers_[i].on);
+      if (fibers_[i].state == asleep)
+        out.append("\n  asleep: ").append(names[i]).append(" ").append(fibers_[i].what).append(label(fibers_[i].on));
     return out;
   }
 
@@ -224,7 +224,9 @@ class director {
     if (about == nullptr) return {};
     const auto [at, is_new] = letters_.try_emplace(about, letters_.size());
     static_cast<void>(is_new);
-    return " " + std::string(1 + at->second / 26, static_cast<char>('a' + at->second % 26));
+    std::string name(2 + at->second / 26, static_cast<char>('a' + at->second % 26));
+    name.front() = ' ';
+    return name;
   }
 
   const mode mode_;

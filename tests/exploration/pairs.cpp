@@ -37,7 +37,7 @@ struct scenario {
     std::vector<std::string> columns;
     for (const auto& f : fibers) {
       std::string name;
-      for (const operation o : f) name += (name.empty() ? "" : ",") + std::string(name_of(o));
+      for (const operation o : f) name.append(name.empty() ? "" : ",").append(name_of(o));
       columns.push_back(name);
     }
     columns.emplace_back("worker");
@@ -80,8 +80,9 @@ constexpr std::array<std::pair<policy, policy>, 5> mixes{{{policy::parallel, pol
                                                           {policy::ordered, policy::ordered}}};
 
 std::string title(const scenario& s) {
-  return std::string(name_of(s.fibers[0][0])) + "+" + name_of(s.fibers[1][0]) + "/" + to_string(s.prepared) + "," +
-         to_string(s.behind);
+  std::string name = name_of(s.fibers[0][0]);
+  name.append("+").append(name_of(s.fibers[1][0])).append("/").append(to_string(s.prepared)).append(",");
+  return name.append(to_string(s.behind));
 }
 
 std::vector<scenario> all_pairs() {

@@ -45,7 +45,7 @@ bool consumer_core<Key, Message, Hash, KeyEqual>::hire_another(entry& e) noexcep
   lock lock(shard_of(e.hash).mutex);
   if (e.driver == 0 && e.queue.waiting() != 0) {
     hire(e, p, lock);
-  } else {
+  } else {  // uncovered: another thread has hired somebody meanwhile
     lock.unlock();
     engine_->break_promise(p);
   }
@@ -64,7 +64,7 @@ outcome consumer_core<Key, Message, Hash, KeyEqual>::run(runner& r, attempt& a) 
   {
     lock lock(shard_of(e.hash).mutex);
     if (r.number_ != e.driver) return outcome::success();
-    if (e.queue.waiting() == 0) {
+    if (e.queue.waiting() == 0) {  // uncovered: a cancel on another thread came first
       e.driver = 0;
       return outcome::success();
     }

@@ -140,7 +140,7 @@ class keyed_engine final : public engine {
     static_assert(std::is_nothrow_constructible_v<callable_type, C&&>);
     const time_point now = this->now_or({});
     visit v(*this, this->shard_of_hash(p.slot->hash()));
-    if (v.here().emptied) {
+    if (v.here().emptied) {  // uncovered: stop() came inside the handler of another thread
       leave_promised(v, p);
       return false;
     }
@@ -575,7 +575,7 @@ class keyed_engine final : public engine {
           id = accept_in_all(all, t, lines, parts, now, a.delay);
         }
       }
-      if (!id) {  // stop() came inside, where it waits for nobody
+      if (!id) {  // uncovered: stop() came inside, as for one key
         engine::spend(t, task_state::undone);
         return reject_reason::closed;
       }

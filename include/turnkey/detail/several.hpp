@@ -109,7 +109,7 @@ class wide_visit {
   // What was found before must be looked for again.
   void widen(std::uint64_t hash_or_id, std::uint32_t shards = joint::everywhere) noexcept {
     if (is_wide()) {
-      all_.leave();
+      all_.leave();  // uncovered: another thread has put a task of several keys in front
     } else {
       here_.leave();
     }

@@ -332,7 +332,7 @@ class visit {
       shard_.watched_quiet = false;
       more_ = notify_ = true;
     }
-    if (shard_.watched_settled && shard_.settled()) {
+    if (shard_.watched_settled && shard_.settled()) {  // uncovered: see wait_for_visitors()
       shard_.watched_settled = false;
       more_ = notify_ = true;
     }
