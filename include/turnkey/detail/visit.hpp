@@ -28,9 +28,8 @@ class visit {
   visit& operator=(const visit&) = delete;
 
   [[nodiscard]] shard& here() noexcept { return shard_; }
-  //   Needs    is_joint(): it is one of several visits at once.
+  //   Needs    it is one of several visits at once.
   [[nodiscard]] joint& all() noexcept { return *all_; }
-  [[nodiscard]] bool is_joint() const noexcept { return all_ != nullptr; }
 
   // Must be called after every change of a slot: looks what it means for tasks of several keys, counts it, queues it
   // when it may start something, lets it go when nothing needs it.
