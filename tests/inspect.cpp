@@ -54,3 +54,16 @@ TEST_CASE("9.1 stats: unfinished is the sum of the four states that are not fina
   s.dead = 10000;
   CHECK(s.unfinished() == 1111);
 }
+
+TEST_CASE("4.2, 9.2, 10.1 to_string: each value has its name, and what is no value has none") {
+  using turnkey::drain_result;
+  using turnkey::task_state;
+  const auto names = []<class Enum>(Enum last) {
+    std::string all;
+    for (int i = 0; i <= static_cast<int>(last) + 1; ++i) all += std::string(" ") + to_string(static_cast<Enum>(i));
+    return all;
+  };
+  CHECK(names(task_state::undone) == " waiting ready running delayed succeeded dead cancelled undone ?");
+  CHECK(names(reject_reason::empty_callback) == " closed full key_full needs_key invalid_options empty_callback ?");
+  CHECK(names(drain_result::would_deadlock) == " drained timed_out stalled stopped would_deadlock ?");
+}

@@ -449,3 +449,14 @@ TEST_CASE("9.2 key_slot: the predecessor that is named is the first unfinished o
   l.slot.finish(second);
   CHECK(l.slot.why_not_started(last).kind == reason::turn);
 }
+
+TEST_CASE("9.2 key_slot: a task that was taken out of its line is undone") {
+  line l;
+  task& t = l.arrive(policy::ordered);
+  CHECK(key_slot::state_of(t) == turnkey::task_state::ready);
+  l.slot.finish(t);
+  for (const place where : {place::leaving, place::withdrawn}) {
+    t.place = where;
+    CHECK(key_slot::state_of(t) == turnkey::task_state::undone);
+  }
+}
