@@ -140,10 +140,7 @@ class keyed_engine final : public engine {
     static_assert(std::is_nothrow_constructible_v<callable_type, C&&>);
     const time_point now = this->now_or({});
     visit v(*this, this->shard_of_hash(p.slot->hash()));
-    if (v.here().emptied) {
-      leave_promised(v, p);
-      return false;
-    }
+    if (v.here().emptied) return leave_promised(v, p), false;  // uncovered: another thread must stop() right here
     --p.slot->arriving;
     --v.here().arriving;
     ::new (callable_of(*p.t)) callable_type(std::forward<C>(callable));
