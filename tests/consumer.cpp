@@ -911,3 +911,66 @@ TEST_CASE("7.6 parallel: of two that look for somebody to drive, one is enough")
   CHECK(c.drain() == drain_result::drained);
   CHECK(c.stats().tasks.keys == 0);
 }
+
+TEST_CASE("7.6 consumer: whatever ends a message gives its place in max_pending back, once; redriven it takes one") {
+  for (const policy p : {policy::parallel, policy::exclusive, policy::ordered}) {
+    CAPTURE(turnkey::to_string(p));
+    options<std::string> o = under(p);
+    o.max_pending = 2;
+    stage s(o, 2);
+    const auto takes_two = [&s] {
+      CHECK(!s.messages.try_send("a", 1));
+      CHECK(!s.messages.try_send("a", 2));
+      CHECK(s.messages.try_send("a", 3) == reject_reason::full);
+    };
+    takes_two();
+    s.run();  // both succeed
+    takes_two();
+    CHECK(s.messages.cancel("a") == 2);  // both wait
+    s.says = [](int_batch&) { return outcome::retry(); };
+    takes_two();
+    s.run();
+    CHECK(s.messages.cancel("a") == 2);  // both rest
+    takes_two();
+    s.pass(1h);  // both die
+    takes_two();
+    CHECK(s.messages.cancel("a") == 2);
+    s.says = nullptr;
+    CHECK(s.messages.redrive_all() == 2);
+    s.pass(1h);  // both succeed
+    takes_two();
+    s.says = [](int_batch&) { return outcome::dead(); };
+    s.pass(1h);
+    CHECK(s.messages.discard_all() == 2);
+    takes_two();
+    s.says = [&s](int_batch& b) {
+      s.messages.cancel("a");
+      return b[0] == 1 ? outcome::retry() : outcome::success();
+    };
+    s.pass(1h);  // cancelled while they run
+    takes_two();
+  }
+}
+
+TEST_CASE("7.6, 7.2 consumer: a handler that runs longer than lease_time is told to stop, and may ask for more time") {
+  for (const policy p : {policy::parallel, policy::exclusive, policy::ordered}) {
+    CAPTURE(turnkey::to_string(p));
+    options<std::string> o = under(p);
+    o.lease_time = 1s;
+    stage s(o, 2);
+    s.says = [&s](int_batch& b) {
+      s.time.advance(500ms);
+      CHECK(b.extend_lease(2s));
+      s.time.advance(1999ms);
+      CHECK(!b.stop_requested());
+      s.time.advance(1ms);
+      CHECK(b.stop_requested());
+      CHECK(b.stop_token().stop_requested());
+      return outcome::success();
+    };
+    s.send("a", 1, 1);
+    s.run();
+    CHECK(s.messages.stats().tasks.leases_expired == 1);
+    CHECK(s.messages.drain() == drain_result::drained);
+  }
+}

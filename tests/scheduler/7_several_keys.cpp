@@ -910,3 +910,18 @@ TEST_CASE("7.7, 10.3 submit of several keys whose callable calls stop while it i
   CHECK(reason == reject_reason::closed);
   CHECK(tasks.stats().keys == 0);
 }
+
+TEST_CASE("7.7, 10.3 several keys: a record is refused where the override is parallel, and keeps its task") {
+  stage first;
+  int ran = 0;
+  first.tasks.submit(keys{"a", "b"}, {.policy = policy::ordered}, [&ran] { ++ran; });
+  auto left = first.tasks.stop();
+  auto& record = *left.begin();
+  stage parallel({.policy_override = policy::parallel});
+  CHECK_THROWS_AS(parallel.tasks.submit(std::move(record)), turnkey::rejected);
+  REQUIRE(record);
+  stage exclusive({.policy_override = policy::exclusive});
+  exclusive.tasks.submit(std::move(record));
+  exclusive.run();
+  CHECK(ran == 1);
+}
