@@ -417,6 +417,29 @@ TEST_CASE("6.1 breaker: without a scheduler it tells") {
   CHECK(told == bools{true, false});
 }
 
+TEST_CASE("6.2 breaker: without a scheduler the next attempt is its step") {
+  bools told;
+  breaker b({.failures = 1, .window = 1}, [&told](bool open) { told.push_back(open); });
+  stage on({.observer = b.watch<std::string>()});
+  on.tasks.submit([] { return outcome::dead(); });
+  on.run();
+  CHECK(b.is_open());
+  on.tasks.submit([] {});
+  on.run();
+  CHECK(!b.is_open());
+  CHECK(told == bools{true, false});
+}
+
+TEST_CASE("6.1 breaker: nobody needs to be told") {
+  breaker b({.failures = 1, .window = 1}, nullptr);
+  stage on({.observer = b.watch<std::string>()});
+  on.tasks.submit([] { return outcome::dead(); });
+  on.run();
+  CHECK(b.is_open());
+  CHECK(b.reset());
+  CHECK(!b.is_open());
+}
+
 TEST_CASE("9.4 breaker: a user's function that throws harms nothing") {
   std::size_t heard = 0;
   breaker b({.failures = 1, .window = 1}, [](bool) { throw std::runtime_error("told"); });

@@ -590,6 +590,25 @@ TEST_CASE("7.6 consumer: close lets the handler send on, but nobody else") {
   CHECK(s.messages.drain() == drain_result::drained);
 }
 
+TEST_CASE("7.6 consumer: full and closed, it is closed to others, and full to its handler") {
+  options<std::string> o = under(policy::ordered);
+  o.max_pending = 2;
+  stage s(o, 1);
+  std::optional<reject_reason> inside;
+  s.says = [&](int_batch& b) {
+    if (b[0] == 1) inside = s.messages.try_send("b", 9);
+    return outcome::success();
+  };
+  s.send("b", 1, 2);
+  s.messages.close();
+  CHECK(s.messages.try_send("b", 9) == reject_reason::closed);
+  CHECK(s.messages.send_for(1h, "b", 9) == reject_reason::closed);
+  s.run();
+  CHECK(inside == reject_reason::full);
+  static_cast<void>(s.messages.stop());
+  CHECK(s.messages.try_send("b", 9) == reject_reason::closed);
+}
+
 TEST_CASE("7.6 consumer: on an inline_executor a send handles at once, and a send from inside waits for its turn") {
   for (const policy p : {policy::parallel, policy::exclusive, policy::ordered}) {
     CAPTURE(turnkey::to_string(p));
@@ -808,4 +827,155 @@ void play(policy p, std::uint64_t seed) {
 TEST_CASE("7.6 consumer: at random, each message sees what a simple model says") {
   for (std::uint64_t seed = 1; seed != 300; ++seed)
     for (const policy p : {policy::parallel, policy::exclusive, policy::ordered}) play(p, seed);
+}
+
+TEST_CASE("7.6 consumer: a message may be given as what a message is made of") {
+  turnkey::testing::manual_executor pool;
+  std::string all;
+  turnkey::consumer<int, std::string> c(pool, {}, 8, [&](std::span<std::string> some) {
+    for (const std::string& each : some) all += each;
+  });
+  const std::string kept = "kept";
+  c.send(1, "made");
+  c.send(1, kept);
+  pool.run_all();
+  CHECK(all == "madekept");
+}
+
+TEST_CASE("7.6 consumer: a message that is failed with an exception, or with none, dies with it") {
+  stage s(under(policy::ordered, std::nullopt));
+  s.says = [](int_batch& b) {
+    const bool with_one = b[0] == 1;
+    CHECK(b.fail(0, with_one ? std::make_exception_ptr(std::runtime_error("no disk")) : std::exception_ptr()));
+    CHECK(!b.fail(0, std::make_exception_ptr(1)));  // that was said before
+    return outcome::success();
+  };
+  s.send("a", 1, 2);
+  s.run();
+  const auto dead = s.messages.dead_messages();
+  REQUIRE(dead.size() == 2);
+  CHECK(dead[0].error.text() == "no disk");
+  CHECK(dead[0].error.reason() == turnkey::failure_reason::threw);
+  CHECK(dead[1].error.text() == "asked");
+  CHECK(dead[1].error.reason() == turnkey::failure_reason::asked);
+}
+
+TEST_CASE("7.6 consumer: cancelled while it is tried again, a message that fails is not tried once more, nor dead") {
+  for (const policy p : {policy::parallel, policy::exclusive}) {
+    CAPTURE(turnkey::to_string(p));
+    stage s(under(p));
+    s.says = [&](int_batch& b) {
+      if (b.number() == 2) CHECK(s.messages.cancel("a") == 1);
+      return outcome::retry();
+    };
+    s.send("a", 1, 1);
+    s.pass(1h);
+    CHECK(s.all_seen() == "a:1 a:1#2");
+    CHECK(s.messages.stats().cancelled == 1);
+    CHECK(s.messages.stats().tasks.dead == 0);
+    CHECK(s.messages.drain() == drain_result::drained);
+  }
+}
+
+TEST_CASE("7.6 consumer: what was not handled is moved about, and walked through, in either way") {
+  stage s(under(policy::ordered));
+  s.send("a", 1, 3);
+  auto left = s.messages.stop();
+  auto at = left.begin();
+  const auto first = at++;
+  CHECK((*first).message == 1);
+  CHECK((*at).message == 2);
+  CHECK(first != at);
+  stage other(under(policy::ordered));
+  other.send("b", 4, 4);
+  left = other.messages.stop();
+  REQUIRE(left.size() == 1);
+  CHECK((*left.begin()).message == 4);
+}
+
+// While a driver looks for another one, the user's hash sends a message of the key, which finds one too.
+TEST_CASE("7.6 parallel: of two that look for somebody to drive, one is enough") {
+  struct hash {
+    std::size_t operator()(int key) const {
+      if (*during) std::exchange(*during, nullptr)();
+      return static_cast<std::size_t>(key);
+    }
+    std::function<void()>* during;
+  };
+  turnkey::testing::manual_executor pool;
+  std::function<void()> during;
+  std::vector<int> seen;
+  turnkey::consumer<int, int, hash> c(
+      pool, {}, 1, [&](std::span<int> some) { seen.push_back(some[0]); }, hash{&during});
+  c.send(7, 1);
+  c.send(7, 2);
+  during = [&c] { c.send(7, 3); };
+  pool.run_all();
+  CHECK(during == nullptr);
+  CHECK(seen == std::vector<int>{1, 2, 3});
+  CHECK(c.drain() == drain_result::drained);
+  CHECK(c.stats().tasks.keys == 0);
+}
+
+TEST_CASE("7.6 consumer: whatever ends a message gives its place in max_pending back, once; redriven it takes one") {
+  for (const policy p : {policy::parallel, policy::exclusive, policy::ordered}) {
+    CAPTURE(turnkey::to_string(p));
+    options<std::string> o = under(p);
+    o.max_pending = 2;
+    stage s(o, 2);
+    const auto takes_two = [&s] {
+      CHECK(!s.messages.try_send("a", 1));
+      CHECK(!s.messages.try_send("a", 2));
+      CHECK(s.messages.try_send("a", 3) == reject_reason::full);
+    };
+    takes_two();
+    s.run();  // both succeed
+    takes_two();
+    CHECK(s.messages.cancel("a") == 2);  // both wait
+    s.says = [](int_batch&) { return outcome::retry(); };
+    takes_two();
+    s.run();
+    CHECK(s.messages.cancel("a") == 2);  // both rest
+    takes_two();
+    s.pass(1h);  // both die
+    takes_two();
+    CHECK(s.messages.cancel("a") == 2);
+    s.says = nullptr;
+    CHECK(s.messages.redrive_all() == 2);
+    s.pass(1h);  // both succeed
+    takes_two();
+    s.says = [](int_batch&) { return outcome::dead(); };
+    s.pass(1h);
+    CHECK(s.messages.discard_all() == 2);
+    takes_two();
+    s.says = [&s](int_batch& b) {
+      s.messages.cancel("a");
+      return b[0] == 1 ? outcome::retry() : outcome::success();
+    };
+    s.pass(1h);  // cancelled while they run
+    takes_two();
+  }
+}
+
+TEST_CASE("7.6, 7.2 consumer: a handler that runs longer than lease_time is told to stop, and may ask for more time") {
+  for (const policy p : {policy::parallel, policy::exclusive, policy::ordered}) {
+    CAPTURE(turnkey::to_string(p));
+    options<std::string> o = under(p);
+    o.lease_time = 1s;
+    stage s(o, 2);
+    s.says = [&s](int_batch& b) {
+      s.time.advance(500ms);
+      CHECK(b.extend_lease(2s));
+      s.time.advance(1999ms);
+      CHECK(!b.stop_requested());
+      s.time.advance(1ms);
+      CHECK(b.stop_requested());
+      CHECK(b.stop_token().stop_requested());
+      return outcome::success();
+    };
+    s.send("a", 1, 1);
+    s.run();
+    CHECK(s.messages.stats().tasks.leases_expired == 1);
+    CHECK(s.messages.drain() == drain_result::drained);
+  }
 }

@@ -629,3 +629,17 @@ TEST_CASE("7.4 keys that can only be moved, and other hashes, are entered as wel
   pool.run_all();
   CHECK(entered == 2);
 }
+
+TEST_CASE("7.4 enter: what a coroutine throws that is resumed without the lease, and does not keep, harms nobody") {
+  stage on;
+  const auto run = [&]() -> owned {
+    auto lease = co_await on.tasks.enter("a", policy::exclusive);
+    FAIL_CHECK("it has no lease");
+  };
+  const owned frame = run();  // lets its exceptions out
+  CHECK(on.tasks.cancel("a") == 1);
+  on.tasks.submit("a", [] {});
+  on.run();
+  CHECK(on.tasks.stats().succeeded == 1);
+  CHECK(on.tasks.drain() == drain_result::drained);
+}

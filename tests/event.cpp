@@ -49,3 +49,12 @@ TEST_CASE("9.4 event: what is not said is empty") {
   CHECK(nothing.attempt == 0);
   CHECK(nothing.fence == 0);
 }
+
+TEST_CASE("9.4 event_kind: each value has its name, and what is no value has none") {
+  std::string names;
+  for (int i = 0; i <= static_cast<int>(event_kind::lease_expired) + 1; ++i)
+    names += std::string(to_string(static_cast<event_kind>(i))) + ";";
+  CHECK(names ==
+        "submitted;started;succeeded;failed;postponed;dead;cancelled;undone;redriven;discarded;evicted;"
+        "executor refused;permit lost;lease expired;?;");
+}

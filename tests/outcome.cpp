@@ -53,3 +53,7 @@ TEST_CASE("5.1 failure: copies share the exception") {
   CHECK(second.exception() == first.exception());
   CHECK(second.reason() == failure_reason::threw);
 }
+
+TEST_CASE("5.1 failure_reason: what is no value has no name") {
+  CHECK(std::string(to_string(static_cast<failure_reason>(99))) == "?");
+}

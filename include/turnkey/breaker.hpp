@@ -245,8 +245,8 @@ class breaker {
   std::size_t next_step_ TURNKEY_GUARDED_BY(mutex_) = 0;
   // Set before the first event, read without the lock.
   std::function<bool()> pause_ = [] { return false; };
-  std::function<void()> resume_ = [] {};                // uncovered: what cannot be paused is not resumed
-  std::function<bool()> paused_ = [] { return true; };  // uncovered: nor asked
+  std::function<void()> resume_;  // is there when pause_is_ours_
+  std::function<bool()> paused_ = [] { return true; };
   std::function<std::uint64_t()> started_in_all_ = [] { return std::uint64_t{0}; };
   std::function<void(bool open)> tell_;
 };

@@ -143,15 +143,13 @@ concept message_handler =
     std::invocable<Handler&, std::span<Message>> || std::invocable<Handler&, const Key&, std::span<Message>> ||
     std::invocable<Handler&, std::add_lvalue_reference_t<batch<Key, Message>>>;
 
-// Calls a handler in the form that it has.
+// Calls a handler in the form that it has; a batch is also a span of its messages.
 template <class Handler, class Key, class Message>
 decltype(auto) call_handler(Handler& handler, batch<Key, Message>& messages) {
   if constexpr (std::invocable<Handler&, batch<Key, Message>&>) {
     return handler(messages);
-  } else if constexpr (std::invocable<Handler&, const Key&, std::span<Message>>) {
-    return handler(messages.key(), messages.messages());
   } else {
-    return handler(messages.messages());
+    return handler(messages.key(), messages.messages());
   }
 }
 

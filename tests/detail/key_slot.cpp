@@ -449,3 +449,35 @@ TEST_CASE("9.2 key_slot: the predecessor that is named is the first unfinished o
   l.slot.finish(second);
   CHECK(l.slot.why_not_started(last).kind == reason::turn);
 }
+
+TEST_CASE("9.2 key_slot: a task that was taken out of its line is undone") {
+  line l;
+  task& t = l.arrive(policy::ordered);
+  CHECK(key_slot::state_of(t) == turnkey::task_state::ready);
+  l.slot.finish(t);
+  for (const place where : {place::leaving, place::withdrawn}) {
+    t.place = where;
+    CHECK(key_slot::state_of(t) == turnkey::task_state::undone);
+  }
+}
+
+TEST_CASE("5.3 key_slot: the smallest holder counts, in whatever order they died") {
+  for (const bool upwards : {false, true}) {
+    line l;
+    std::vector<task*> tasks;
+    for (int i = 0; i != 3; ++i) tasks.push_back(&l.arrive(policy::exclusive));
+    task& last = l.arrive(policy::exclusive);
+    for (task* const t : tasks) l.slot.start(*t), l.slot.finish(*t);
+    if (!upwards) std::swap(tasks[0], tasks[2]);
+    for (task* const t : tasks) {
+      t->place = place::dead;
+      l.slot.hold(*t);
+    }
+    for (std::uint64_t holder = 1; holder <= 3; ++holder) {
+      CHECK(l.slot.why_not_started(last).task == turnkey::task_id{holder});
+      for (task* const t : tasks)
+        if (t->id == holder) l.slot.unhold(*t);
+    }
+    CHECK(l.slot.next() == &last);
+  }
+}

@@ -45,6 +45,21 @@ namespace {
 const task_options exclusive{.policy = policy::exclusive};
 const task_options ordered{.policy = policy::ordered};
 
+struct slow_to_die {
+  slow_to_die(std::latch& l, std::atomic<bool>& flag) : begun(&l), dead(&flag) {}
+  slow_to_die(slow_to_die&& other) noexcept : begun(other.begun), dead(std::exchange(other.dead, nullptr)) {}
+  slow_to_die& operator=(slow_to_die&&) = delete;
+  ~slow_to_die() {
+    if (dead == nullptr) return;
+    begun->count_down();
+    give_time();
+    *dead = true;
+  }
+  void operator()() const {}
+  std::latch* begun;
+  std::atomic<bool>* dead;
+};
+
 }  // namespace
 
 // The list was made task by task, and each was asked for its state when those before it had left already.
@@ -209,20 +224,6 @@ TEST_CASE("10.1 drain waits for what is submitted meanwhile, for retries and del
 }
 
 TEST_CASE("10.1 drain waits until every callback is destroyed") {
-  struct slow_to_die {
-    slow_to_die(std::latch& l, std::atomic<bool>& flag) : begun(&l), dead(&flag) {}
-    slow_to_die(slow_to_die&& other) noexcept : begun(other.begun), dead(std::exchange(other.dead, nullptr)) {}
-    slow_to_die& operator=(slow_to_die&&) = delete;
-    ~slow_to_die() {
-      if (dead == nullptr) return;
-      begun->count_down();
-      give_time();
-      *dead = true;
-    }
-    void operator()() const {}
-    std::latch* begun;
-    std::atomic<bool>* dead;
-  };
   for (const bool cancels : {false, true}) {
     stage on;
     std::latch begun{1};
@@ -527,6 +528,50 @@ TEST_CASE("10.3 what runs while stop is called and does not succeed is returned 
   REQUIRE(left.size() == 1);
   CHECK(left.begin()->id() == id);
   CHECK(left.begin()->attempts() == 1);
+}
+
+// The copy is made outside the locks, since it may throw.
+TEST_CASE("10.3, 10.2 stop waits for a submit whose callable is being copied, and returns its task") {
+  struct slow_to_copy {
+    slow_to_copy(std::latch& b, std::latch& e) : begun(&b), over(&e) {}
+    slow_to_copy(const slow_to_copy& other) : begun(nullptr), over(nullptr) {
+      if (other.begun == nullptr) return;
+      other.begun->count_down();
+      other.over->wait();
+    }
+    void operator()() const {}
+    std::latch* begun;
+    std::latch* over;
+  };
+  stage on;
+  std::latch begun{1};
+  std::latch over{1};
+  bool accepted = false;
+  std::thread other([&] {
+    const slow_to_copy callback(begun, over);
+    accepted = on.tasks.try_submit("a", callback).has_value();
+  });
+  begun.wait();
+  std::thread later([&over] {
+    give_time();
+    over.count_down();
+  });
+  const std::size_t left = on.tasks.stop().size();
+  other.join();
+  later.join();
+  CHECK(left == (accepted ? 1 : 0));
+}
+
+TEST_CASE("10.3 stop waits until a callback that another thread destroys is destroyed") {
+  stage on;
+  std::latch begun{1};
+  std::atomic<bool> dead = false;
+  const task_id id = on.tasks.submit("a", slow_to_die(begun, dead));
+  std::thread other([&] { on.tasks.cancel(id); });
+  begun.wait();
+  CHECK(on.tasks.stop().empty());
+  CHECK(dead);
+  other.join();
 }
 
 TEST_CASE("10.3 after stop neither executor nor observer is called") {

@@ -22,6 +22,7 @@
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -478,6 +479,27 @@ TEST_CASE("4.3 callbacks of any size run whole") {
   run(std::array<unsigned char, 5000>());
   on.run();
   CHECK(right == 14);
+}
+
+// Plain bytes are taken in under the lock where no clock of the user's is asked: on another way than in manual time.
+TEST_CASE("4.3, 7.7 large callbacks of plain bytes run whole, in a scheduler with a clock of its own too") {
+  manual_executor pool;
+  scheduler<std::string> tasks(pool);
+  int right = 0;
+  for (unsigned char i = 0; i != 10; ++i) {
+    std::array<unsigned char, 5000> bytes{};
+    bytes.fill(i);
+    const auto callback = [&right, bytes, i] {
+      for (const unsigned char b : bytes)
+        if (b != i) return;
+      ++right;
+    };
+    static_assert(std::is_trivially_copyable_v<decltype(callback)>);
+    tasks.submit("a", callback);
+    tasks.submit(turnkey::keys{"a", "b"}, {.policy = policy::exclusive}, callback);
+  }
+  pool.run_all();
+  CHECK(right == 20);
 }
 
 TEST_CASE("4.3 over-aligned callbacks stand where they must") {

@@ -890,3 +890,38 @@ TEST_CASE("7.7 keys from a vector, from any range, from literals, and keys that 
   pool.run_all();
   CHECK(ran == 6);
 }
+
+// Its callable is taken in outside the locks, since its copy may throw; and then a stop() inside waits for nobody.
+TEST_CASE("7.7, 10.3 submit of several keys whose callable calls stop while it is copied is refused as closed") {
+  struct stops_when_copied {
+    explicit stops_when_copied(std::function<void()> f) : stop(std::move(f)) {}
+    stops_when_copied(const stops_when_copied& other) : stop(other.stop) { stop(); }
+    void operator()() const { FAIL_CHECK("it was refused"); }
+    std::function<void()> stop;
+  };
+  manual_executor pool;
+  turnkey::scheduler<std::string> tasks(pool);
+  std::optional<reject_reason> reason;
+  tasks.submit([&] {
+    const stops_when_copied callback([&tasks] { static_cast<void>(tasks.stop()); });
+    reason = tasks.try_submit(keys{"a", "b"}, {.policy = policy::exclusive}, callback).reason();
+  });
+  pool.run_all();
+  CHECK(reason == reject_reason::closed);
+  CHECK(tasks.stats().keys == 0);
+}
+
+TEST_CASE("7.7, 10.3 several keys: a record is refused where the override is parallel, and keeps its task") {
+  stage first;
+  int ran = 0;
+  first.tasks.submit(keys{"a", "b"}, {.policy = policy::ordered}, [&ran] { ++ran; });
+  auto left = first.tasks.stop();
+  auto& record = *left.begin();
+  stage parallel({.policy_override = policy::parallel});
+  CHECK_THROWS_AS(parallel.tasks.submit(std::move(record)), turnkey::rejected);
+  REQUIRE(record);
+  stage exclusive({.policy_override = policy::exclusive});
+  exclusive.tasks.submit(std::move(record));
+  exclusive.run();
+  CHECK(ran == 1);
+}

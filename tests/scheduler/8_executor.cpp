@@ -84,6 +84,22 @@ struct depth_gauge {
   std::uintptr_t highest = 0;
 };
 
+// Keeps the first permit; does with a later one what `then` says.
+struct second_thoughts {
+  second_thoughts() = default;
+  second_thoughts(const second_thoughts&) = delete;
+  second_thoughts& operator=(const second_thoughts&) = delete;
+  void operator()(work w) {
+    if (std::exchange(later, true)) return then(std::move(w));
+    first = std::move(w);
+  }
+  void run() { (*std::exchange(first, std::nullopt))(); }
+
+  bool later = false;
+  std::optional<work> first;
+  std::function<void(work)> then;
+};
+
 }  // namespace
 
 // A permit that had run came back only when its last copy died; after 16 of them none was left to offer.
@@ -425,6 +441,23 @@ TEST_CASE("8.5 as many workers run at once as tasks can start and permits are ru
   CHECK(most == 4);
 }
 
+TEST_CASE("8.5 more workers than there were permits at first are no limit") {
+  stage on;
+  int most = 0;
+  int running = 0;
+  for (int i = 0; i != 40; ++i)
+    on.tasks.submit(std::to_string(i), [&] {
+      most = (std::max)(most, ++running);
+      if (running == 12) on.tasks.submit("more", [] {});  // makes more permits
+      std::thread([&on] { on.pool.run_one(); }).join();
+      --running;
+    });
+  on.pool.run_one();
+  CHECK(most == 40);
+  on.run();
+  CHECK(on.tasks.stats().succeeded == 41);
+}
+
 TEST_CASE("8.5 a permit that finds nothing ends at once") {
   stage on;
   const auto id = on.tasks.submit("a", [] {});
@@ -577,4 +610,31 @@ TEST_CASE("8.7 the default time source wakes by itself") {
   tasks.submit("a", {.delay = 20ms}, [&ran] { ran = turnkey::clock::now(); });
   CHECK(tasks.drain() == drain_result::drained);
   CHECK(ran - begin >= 20ms);
+}
+
+TEST_CASE("8.5, 6.4 a worker whose successor used up the pace leaves it to the clock to go on") {
+  second_thoughts pool;
+  manual_time time;
+  turnkey::scheduler<std::string> tasks(pool, {.time = &time});
+  tasks.set_pace(turnkey::pace{.n = 1, .interval = 1s, .burst = 257});
+  int ran = 0;
+  for (int i = 0; i != 258; ++i) tasks.submit("a", {.policy = policy::ordered}, [&ran] { ++ran; });
+  pool.then = [](work w) { std::thread([&w] { w(); }).join(); };
+  pool.run();
+  CHECK(ran == 257);
+  time.advance(1s);
+  CHECK(ran == 258);
+}
+
+TEST_CASE("10, 10.3 the executor may stop the scheduler when it is offered the successor of a worker") {
+  second_thoughts pool;
+  manual_time time;
+  turnkey::scheduler<std::string> tasks(pool, {.time = &time});
+  int ran = 0;
+  for (int i = 0; i != 300; ++i) tasks.submit("a", {.policy = policy::ordered}, [&ran] { ++ran; });
+  std::size_t left = 0;
+  pool.then = [&](const work&) { left = tasks.stop().size(); };
+  pool.run();
+  CHECK(ran == 256);
+  CHECK(left == 44);
 }

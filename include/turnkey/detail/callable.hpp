@@ -21,7 +21,7 @@ template <class C>
 concept takes_attempt = std::invocable<C&, attempt&>;
 
 template <class C>
-constexpr bool result_is_fine() {  // uncovered: the compiler runs it
+consteval bool result_is_fine() {
   if constexpr (takes_attempt<C>) {
     return callback_result<std::invoke_result_t<C&, attempt&>>;
   } else if constexpr (std::invocable<C&>) {
@@ -95,7 +95,7 @@ void destroy_callable(void* callable) noexcept {
 }
 
 template <class C>
-constexpr auto destroyer() noexcept -> void (*)(void*) noexcept {  // uncovered: the compiler runs it
+consteval auto destroyer() noexcept -> void (*)(void*) noexcept {
   if constexpr (std::is_trivially_destructible_v<C>) {
     return nullptr;
   } else {
@@ -111,7 +111,7 @@ concept fated = requires(const C& callable) {
 };
 
 template <class C>
-constexpr auto fate_finder() noexcept -> fate* (*)(void*) noexcept {  // uncovered: the compiler runs it
+consteval auto fate_finder() noexcept -> fate* (*)(void*) noexcept {
   if constexpr (fated<C>) {
     return [](void* callable) noexcept -> fate* { return std::launder(static_cast<C*>(callable))->fate(); };
   } else {

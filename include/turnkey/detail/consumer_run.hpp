@@ -64,10 +64,7 @@ outcome consumer_core<Key, Message, Hash, KeyEqual>::run(runner& r, attempt& a) 
   {
     lock lock(shard_of(e.hash).mutex);
     if (r.number_ != e.driver) return outcome::success();
-    if (e.queue.waiting() == 0) {  // uncovered: a cancel on another thread came first
-      e.driver = 0;
-      return outcome::success();
-    }
+    TURNKEY_ASSERT(e.queue.waiting() != 0, "who drives, and has no batch in hand, has messages that wait");
     b = e.queue.take(max_batch_);
     if (!b.note(0).doomed) ++shard_of(e.hash).numbers.batches;
     more = e.queue.waiting() != 0;

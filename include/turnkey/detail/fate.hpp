@@ -65,10 +65,7 @@ class fate_ptr {
     if (fate_ != nullptr) fate_->keep();
   }
   fate_ptr(fate_ptr&& other) noexcept : fate_(std::exchange(other.fate_, nullptr)) {}
-  fate_ptr& operator=(fate_ptr other) noexcept {
-    std::swap(fate_, other.fate_);
-    return *this;
-  }
+  fate_ptr& operator=(const fate_ptr&) = delete;
   ~fate_ptr() {
     if (fate_ != nullptr) fate_->drop();
   }
