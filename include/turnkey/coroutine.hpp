@@ -111,7 +111,7 @@ class waiter final : public fate {
     try {
       coroutine_.resume();
     } catch (...) {  // of a promise type that lets exceptions out: there is nobody to give it to
-    }                // uncovered: no promise type of the tests does so
+    }
   }
 
   engine& engine_;  // kept alive

@@ -90,7 +90,7 @@ class steady_time_source final : public time_source {
     clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
     return time_point{std::chrono::seconds{t.tv_sec} + std::chrono::nanoseconds { t.tv_nsec }};
 #else
-    return clock::now();  // uncovered: for systems without the coarse clock
+    return clock::now();
 #endif
   }
 

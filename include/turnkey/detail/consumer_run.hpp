@@ -45,7 +45,7 @@ bool consumer_core<Key, Message, Hash, KeyEqual>::hire_another(entry& e) noexcep
   lock lock(shard_of(e.hash).mutex);
   if (e.driver == 0 && e.queue.waiting() != 0) {
     hire(e, p, lock);
-  } else {  // uncovered: another thread has hired somebody meanwhile
+  } else {
     lock.unlock();
     engine_->break_promise(p);
   }

@@ -316,7 +316,7 @@ inline bool engine::hand_over(worker& w, offered_permit& successor) noexcept {
     notify = stopping_;
   }
   if (opens != valve::never) [[unlikely]]
-    alarm_at(opens);  // uncovered: another thread has set a pace meanwhile
+    alarm_at(opens);
   if (notify) waiters_.notify();
   if (another != nullptr) offer(*another);
   w.began = w.now;

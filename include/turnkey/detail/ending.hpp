@@ -237,8 +237,8 @@ inline void engine::wait_for_visitors() noexcept {
     for (auto& s : shards_) {
       lock lock(s->mutex);
       if (s->settled()) continue;
-      s->watched = s->watched_settled = true;  // uncovered: another thread moves or destroys a callable
-      return false;                            // uncovered: as above
+      s->watched = s->watched_settled = true;
+      return false;
     }
     return true;
   });

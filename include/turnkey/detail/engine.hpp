@@ -151,7 +151,7 @@ class engine : private wakeable {
     return outcome{outcome::kind::retry, {}, std::move(error)};
   }
   static void recount(attempt& a, std::uint32_t failed, std::uint32_t postponed) noexcept;
-  static void cancel_this(attempt& a) noexcept { a.engine_.cancel(a.id()); }  // uncovered: stress cancels what runs
+  static void cancel_this(attempt& a) noexcept { a.engine_.cancel(a.id()); }
   template <class Find, class Which>
   void cancel_some(shard& s, Find find, Which which);
 

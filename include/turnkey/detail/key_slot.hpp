@@ -272,10 +272,10 @@ class key_slot {
       case place::running: return task_state::running;
       case place::resting: return task_state::delayed;
       case place::dead: return task_state::dead;
-      case place::leaving:           // uncovered: nobody asks about it
-      case place::withdrawn: break;  // uncovered: nor about it
+      case place::leaving:
+      case place::withdrawn: break;
     }
-    return task_state::undone;  // uncovered: see above
+    return task_state::undone;
   }
 
   // ---- why a task that does not run does not start (rule 9.2)
