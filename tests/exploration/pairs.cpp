@@ -104,7 +104,7 @@ struct sums {
 std::uint64_t try_all(const scenario& s, director& d, sums& sum) {
   std::uint64_t n = 0;
   do {
-    INFO("TURNKEY_SCHEDULE=", title(s), ":", d.plan());  // should it crash
+    INFO("after ", sum.schedules + n, " schedules: TURNKEY_SCHEDULE=", title(s), ":", d.plan());  // should it crash
     const std::string wrong = run(s, d);
     ++n;
     if (wrong.empty()) continue;

@@ -25,8 +25,10 @@ using small::program;
 
 const char* set_to(const char* variable) { return std::getenv(variable); }  // NOLINT(concurrency-mt-unsafe)
 
+std::size_t finished = 0;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables): programs of this test case
+
 // The program that is under way, for the case that it crashes or hangs.
-std::array<char, 64> under_way{};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+std::array<char, 100> under_way{};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 
 void say_which(int signal) {
   static constexpr std::string_view what = "\ncrashed or hung: TURNKEY_SMALL_PROGRAM=";
@@ -40,12 +42,12 @@ void say_which(int signal) {
 enum class end { well, idle, wrong };
 
 end run(const std::string& letters) {
-  INFO("TURNKEY_SMALL_PROGRAM=", letters, ": ", program::in_words(letters));
-  under_way.fill(0);
-  letters.copy(under_way.data(), under_way.size() - 1);
+  INFO("TURNKEY_SMALL_PROGRAM=", letters, ", after ", finished, " programs: ", program::in_words(letters));
+  std::snprintf(under_way.data(), under_way.size(), "%s, after %zu programs", letters.c_str(), finished);
   alarm(20);
   program p(letters);
   const std::string wrong = p.run();
+  ++finished;
   if (!wrong.empty()) FAIL_CHECK(wrong);
   return !wrong.empty() ? end::wrong : p.idle() ? end::idle : end::well;
 }
@@ -60,6 +62,7 @@ void run_all(const char* name, char settings, std::string_view choices) {
   const char* const set = set_to("TURNKEY_SMALL_OPERATIONS");
   const std::size_t longest = set != nullptr ? std::strtoull(set, nullptr, 10) : 5;
   const auto start = std::chrono::steady_clock::now();
+  finished = 0;
   std::size_t programs = 0;
   std::vector<std::string> shorter{std::string(1, settings)};
   for (std::size_t n = 1; n <= longest; ++n) {
