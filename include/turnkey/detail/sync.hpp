@@ -73,10 +73,12 @@ class TURNKEY_SCOPED_CAPABILITY lock {
   lock& operator=(const lock&) = delete;
 
   void unlock() noexcept TURNKEY_RELEASE() {
+    TURNKEY_ASSERT(held_, "what is let go of is held");
     held_ = false;
     mutex_.unlock();
   }
   void relock() noexcept TURNKEY_ACQUIRE() {
+    TURNKEY_ASSERT(!held_, "what is taken again was let go of");
     mutex_.lock();
     held_ = true;
   }
