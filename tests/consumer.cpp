@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -940,8 +941,22 @@ TEST_CASE("7.6 consumer: whatever ends a message gives its place in max_pending 
     s.pass(1h);  // both die
     takes_two();
     CHECK(s.messages.cancel("a") == 2);
-    s.says = nullptr;
+    s.says = [](int_batch& b) { return b.number() == 1 ? outcome::retry() : outcome::dead(); };
     CHECK(s.messages.redrive_all() == 2);
+    s.pass(1h);  // both die before their last attempt
+    takes_two();
+    CHECK(s.messages.cancel("a") == 2);
+    s.says = [put_off = std::set<int>()](int_batch& b) mutable {
+      if (b.number() < 3) return outcome::retry();
+      return put_off.insert(b[0]).second ? outcome::postpone(1s) : outcome::success();
+    };
+    CHECK(s.messages.redrive_all() == 2);
+    s.pass(1h);  // both postpone their last attempt, and succeed
+    takes_two();
+    CHECK(s.messages.cancel("a") == 2);
+    s.says = nullptr;
+    CHECK(s.messages.redrive_all() == 0);
+    takes_two();
     s.pass(1h);  // both succeed
     takes_two();
     s.says = [](int_batch&) { return outcome::dead(); };

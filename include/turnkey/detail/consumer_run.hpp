@@ -402,16 +402,14 @@ outcome consumer_core<Key, Message, Hash, KeyEqual>::run_alone(runner& r, attemp
     give_back_pending();
     return outcome::success();
   }
+  bool fatal = dies(n);
+  bool cancelled;
   outcome said = std::move(n.said);
   n.said = outcome::success();
-  bool fatal;
-  bool cancelled;
   {
     lock lock(s.mutex);
     cancelled = n.cancelled;
-    n.said = said;
-    fatal = !cancelled && dies(n);
-    n.said = outcome::success();
+    fatal = fatal && !cancelled;
     count(n, said, s.numbers);
     n.state = message_state::aside;
     n.dead = fatal;
