@@ -861,6 +861,20 @@ TEST_CASE("7.6 consumer: a message that is failed with an exception, or with non
   CHECK(dead[1].error.reason() == turnkey::failure_reason::asked);
 }
 
+// Its seats are promised, so that nothing but a promise starts the clock.
+TEST_CASE("7.6 consumer: with a clock of its own, what failed comes again in time") {
+  turnkey::testing::manual_executor pool;
+  int attempts = 0;
+  int_consumer c(pool, {.retry = retry_policy{.max_attempts = 2, .initial_delay = 1ms}}, 1,
+                 [&attempts](int_batch&) { return ++attempts == 1 ? outcome::retry() : outcome::success(); });
+  c.send("a", 1);
+  const auto end = std::chrono::steady_clock::now() + 10s;
+  while (c.stats().succeeded == 0 && std::chrono::steady_clock::now() < end)
+    if (pool.run_all() == 0) std::this_thread::sleep_for(1ms);
+  CHECK(attempts == 2);
+  CHECK(c.stats().succeeded == 1);
+}
+
 TEST_CASE("7.6 consumer: cancelled while it is tried again, a message that fails is not tried once more, nor dead") {
   for (const policy p : {policy::parallel, policy::exclusive}) {
     CAPTURE(turnkey::to_string(p));

@@ -350,6 +350,22 @@ TEST_CASE("7.7 a task of several keys that postpones by nothing goes behind what
   CHECK(w.verdict() == "");
 }
 
+TEST_CASE("7.7 what a paused task of several keys gives up is there for others, whether it postpones, fails or dies") {
+  for (const outcome& end : {outcome::postpone(0s), outcome::postpone(1s), outcome::retry(), outcome::dead()}) {
+    manual_executor pool;
+    world w(pool, {.retry = in_a_second});
+    const task_id both = w.submit_several(keys{1, 2, 3}, policy::exclusive, [&](attempt&) {
+      w.pause(1);
+      return end;
+    });
+    const task_id two = w.submit(2, policy::exclusive);
+    const task_id three = w.submit(3, policy::exclusive);
+    w.run_all();
+    CHECK(w.starts == ids{both, two, three});
+    CHECK(w.verdict() == "");
+  }
+}
+
 TEST_CASE("7.7 keys in every order: nobody waits for ever") {
   manual_executor pool;
   world w(pool, {.retry = retry_policy{.max_attempts = 3, .initial_delay = 0s, .jitter = 0}});
