@@ -45,6 +45,7 @@ struct world {
   outcome handle(message_batch& b) {
     for (std::size_t i = 0; i != b.size(); ++i) {
       if (*b[i] % 5 == 0) {
+        ++failures;
         b.settle(i, outcome::retry());
       } else {
         b.succeed(i);
@@ -68,6 +69,7 @@ struct world {
   turnkey::testing::manual_time time;
   std::array<int, 1024> ended{};
   std::size_t count = 0;
+  std::size_t failures = 0;
   bool stops_at_failure = true;
   turnkey::consumer<std::string, message> consumer;
 };
@@ -140,6 +142,7 @@ TEST_CASE(
           CHECK(w.consumer.drain_for(0s) == turnkey::drain_result::drained);
           CHECK(w.consumer.stats().dead == dying);
           CHECK(w.consumer.stats().failed_attempts == 3 * dying);
+          CHECK(w.failures == 3 * dying);
           CHECK(w.consumer.stats().succeeded == static_cast<std::uint64_t>(messages) - dying);
           CHECK(w.count == w.consumer.stats().succeeded);
           if (p == policy::ordered)

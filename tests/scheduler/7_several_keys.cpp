@@ -773,6 +773,26 @@ TEST_CASE("9.4, 7.7 the numbers of its events rise among those of every one of i
   CHECK(w.verdict() == "");
 }
 
+TEST_CASE("9.4, 7.7 the events of a task of several keys tell of the same attempt and fence as those of one key") {
+  const auto told_of = [](auto submit) {
+    manual_executor pool;
+    std::vector<std::string> told;
+    turnkey::scheduler<int> s(pool, {.retry = retry_policy{.max_attempts = 2, .initial_delay = 0s},
+                                     .first_fence = 7,
+                                     .observer = [&told](const turnkey::event<int>& e) {
+                                       told.push_back(std::string(to_string(e.kind)) + ' ' + std::to_string(e.attempt) +
+                                                      ' ' + std::to_string(e.fence));
+                                     }});
+    submit(s);
+    pool.run_all();
+    return told;
+  };
+  const auto fails = [] { return outcome::retry(); };
+  const auto of_two = told_of([&](auto& s) { s.submit(keys{1, 2}, {.policy = policy::ordered}, fails); });
+  CHECK(of_two == told_of([&](auto& s) { s.submit(1, {.policy = policy::ordered}, fails); }));
+  CHECK(of_two == std::vector<std::string>{"submitted 0 0", "started 1 7", "failed 1 7", "started 2 8", "dead 2 8"});
+}
+
 TEST_CASE("9.3, 7.7 busiest_keys counts it in each of its keys") {
   stage on({.default_policy = policy::exclusive});
   on.tasks.pause();
