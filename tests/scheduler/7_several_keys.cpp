@@ -777,12 +777,11 @@ TEST_CASE("9.4, 7.7 the events of a task of several keys tell of the same attemp
   const auto told_of = [](auto submit) {
     manual_executor pool;
     std::vector<std::string> told;
-    turnkey::scheduler<int> s(pool, {.retry = retry_policy{.max_attempts = 2, .initial_delay = 0s},
-                                     .first_fence = 7,
-                                     .observer = [&told](const turnkey::event<int>& e) {
-                                       told.push_back(std::string(to_string(e.kind)) + ' ' + std::to_string(e.attempt) +
-                                                      ' ' + std::to_string(e.fence));
-                                     }});
+    turnkey::options<int> o{.retry = retry_policy{.max_attempts = 2, .initial_delay = 0s}, .first_fence = 7};
+    o.observer = [&told](const turnkey::event<int>& e) {
+      told.push_back(std::string(to_string(e.kind)) + ' ' + std::to_string(e.attempt) + ' ' + std::to_string(e.fence));
+    };
+    turnkey::scheduler<int> s(pool, o);
     submit(s);
     pool.run_all();
     return told;

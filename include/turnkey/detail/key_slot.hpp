@@ -144,7 +144,7 @@ class key_slot {
   // It comes into line, where it reserves nothing yet; and goes out of it.
   void enter(task& part) noexcept {
     idlers_.push_back(part);
-    if (parts_++ == 0) static_cast<void>(conditions_changed());  // nobody has asked while there were none
+    ++parts_;
   }
   void exit(task& part) noexcept {
     idlers_.remove(part);
