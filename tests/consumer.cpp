@@ -476,6 +476,25 @@ TEST_CASE("7.6 consumer: max_pending and max_pending_per_key count messages; a r
   CHECK(c.try_send(3, std::make_unique<int>(1)) == reject_reason::closed);  // and full, which does not matter any more
 }
 
+TEST_CASE("7.6 consumer: send_for waits until there is room, of all or of its key, and sends then") {
+  for (const bool of_key : {false, true}) {
+    CAPTURE(of_key);
+    options<std::string> o = under(policy::ordered);
+    (of_key ? o.max_pending_per_key : o.max_pending) = 1;
+    stage s(o);
+    s.send("a", 1, 1);
+    std::thread other([&s] {
+      std::this_thread::sleep_for(20ms);
+      s.run();
+    });
+    CHECK(s.messages.send_for(1h, "a", 2) == std::nullopt);
+    other.join();
+    s.run();
+    CHECK(s.all_seen() == "a:1 a:2");
+    CHECK(s.messages.stats().rejected == 0);
+  }
+}
+
 TEST_CASE("7.6 consumer: cancel drops what waits and what rests; what runs succeeds or is cancelled") {
   for (const policy p : {policy::parallel, policy::exclusive, policy::ordered}) {
     CAPTURE(turnkey::to_string(p));

@@ -574,6 +574,34 @@ TEST_CASE("10.3 stop waits until a callback that another thread destroys is dest
   other.join();
 }
 
+TEST_CASE("10.3 stop inside, while another thread is in the executor: that one destroys it when it leaves") {
+  const auto alive = std::make_shared<int>();
+  std::latch begun{1};
+  std::latch over{1};
+  std::optional<work> first;
+  const auto executor = [alive, &begun, &over, &first](work permit) {
+    if (!first) {
+      first = std::move(permit);
+    } else {
+      begun.count_down();
+      over.wait();
+    }
+  };
+  scheduler<std::string> tasks(executor);
+  std::thread other;
+  tasks.submit("a", [&] {
+    other = std::thread([&tasks] { tasks.submit("b", [] {}); });
+    begun.wait();
+    static_cast<void>(tasks.stop());
+  });
+  work permit = *std::move(first);
+  permit();
+  CHECK(alive.use_count() == 3);  // here, in `executor`, in its copy
+  over.count_down();
+  other.join();
+  CHECK(alive.use_count() == 2);
+}
+
 TEST_CASE("10.3 after stop neither executor nor observer is called") {
   std::atomic<int> heard = 0;
   stage on({.retry = retry_policy{}, .observer = [&heard](const event<std::string>&) { ++heard; }});
