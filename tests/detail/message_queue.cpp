@@ -61,6 +61,28 @@ TEST_CASE("7.6 message_queue: takes what waits side by side, at most so many") {
   CHECK(q.alive() == 0);
 }
 
+TEST_CASE("7.6 message_queue: a chunk goes with the last of its messages, but the last chunk is used again") {
+  queue q;
+  fill(q, 8);
+  queue::chunk* const small = q.first_chunk();
+  fill(q, 3);
+  CHECK(taken(q, 100).size() == 8);
+  CHECK(taken(q, 100).size() == 3);
+  for (std::uint32_t i = 0; i != 8; ++i) {
+    CHECK(q.first_chunk() == small);
+    q.done(*small, i);
+  }
+  queue::chunk* const large = q.first_chunk();
+  CHECK(large != small);
+  CHECK(large->previous == nullptr);
+  for (std::uint32_t i = 0; i != 3; ++i) q.done(*large, i);
+  CHECK(q.first_chunk() == large);
+  CHECK(large->filled == 0);
+  fill(q, 2);
+  CHECK(taken(q, 100) == numbers{0, 1});
+  empty(q);
+}
+
 TEST_CASE("7.6 message_queue: what has failed or is doomed comes alone, and nobody is taken along with it") {
   for (const bool failed : {false, true}) {
     queue q;

@@ -311,6 +311,17 @@ TEST_CASE("10.1, 8.6 drain is not stalled while the executor has a permit, howev
   CHECK(on.tasks.drain() == drain_result::drained);
 }
 
+TEST_CASE("10.1, 8.6 drain is not stalled while nothing is ready, however many permits were refused") {
+  stage on;
+  on.pool.set_mode(on_offer::refuse);
+  const task_id ready = on.tasks.submit("a", [] {});
+  on.tasks.submit("b", {.delay = 1h}, [] {});
+  for (int offers = 1; offers != 8; ++offers) on.time.jump(100ms);
+  CHECK(on.tasks.drain() == drain_result::stalled);
+  on.tasks.cancel(ready);
+  CHECK(on.tasks.drain_for(0s) == drain_result::timed_out);
+}
+
 TEST_CASE("10.1 drain that waits is told of the stall") {
   stage on;
   on.pool.set_mode(on_offer::refuse);
