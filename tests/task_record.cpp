@@ -84,6 +84,30 @@ TEST_CASE("10.3 task_record: assigned to, it has the other's task") {
   CHECK(second.use_count() == 1);
 }
 
+TEST_CASE("10.3 task_record: assigned to, it belongs to the other's scheduler") {
+  struct counting {  // an executor that its scheduler owns
+    std::shared_ptr<int> alive;
+    void operator()(const turnkey::work&) const {}
+  };
+  const auto one = std::make_shared<int>();
+  const auto other = std::make_shared<int>();
+  const auto record_of = [](const std::shared_ptr<int>& witness) {
+    turnkey::scheduler<std::string> s(counting{witness});
+    s.submit("a", [witness] {});
+    return std::move(*s.stop().begin());
+  };
+  record kept = record_of(one);
+  {
+    record second = record_of(other);
+    kept = std::move(second);
+    CHECK(one.use_count() == 1);
+  }
+  stage on;
+  on.tasks.submit(std::move(kept));
+  on.run();
+  CHECK(other.use_count() == 1);
+}
+
 TEST_CASE("10.3 task_records: an empty one, a moved one and an assigned one") {
   auto witness = std::make_shared<int>();
   records none;

@@ -1,4 +1,5 @@
 // What is left on the heap while nothing happens, and what a scheduler asks of it that is used again and again.
+#include <turnkey/detail/cell_pool.hpp>
 #include <turnkey/testing.hpp>
 #include <turnkey/turnkey.hpp>
 
@@ -70,6 +71,24 @@ void check_keys(std::uint64_t together, MakeKey make) {
 TEST_CASE(
     "10.5 a million keys used once, all at one time, leave no entry: the second million leaves what the first left") {
   check_keys<std::uint64_t>(million, [](std::uint64_t n) { return n; });
+}
+
+TEST_CASE("10.5 cell_pool: what it keeps from the heap beyond its cells is little, however many there are") {
+  turnkey::detail::cell_pool pool(240);
+  const std::int64_t before = heap::alive().bytes;
+  std::vector<void*> cells;
+  cells.reserve(100'000);
+  const std::int64_t mine = heap::alive().bytes - before;
+  while (cells.size() != cells.capacity()) {
+    cells.push_back(pool.take());
+    const auto used = static_cast<std::int64_t>(cells.size()) * 240;
+    const std::int64_t kept = heap::alive().bytes - before - mine;
+    if (kept > used + used / 8 + 2 * 4096) {
+      FAIL_CHECK(kept, " bytes for cells of ", used);
+      break;
+    }
+  }
+  for (void* cell : cells) pool.give(cell);
 }
 
 TEST_CASE("10.5 a million keys used once, a thousand at a time, leave no entry") {

@@ -184,6 +184,17 @@ TEST_CASE("7.7 several keys: parallel and an empty list are refused in words, an
   CHECK(on.tasks.try_submit(keys{"a", "b"}, {.policy = policy::ordered}, std::move(callback)).has_value());
 }
 
+TEST_CASE("3.1, 7.7 several keys: it has a retry policy of its own") {
+  stage on({.retry = in_a_second});
+  int attempts = 0;
+  on.tasks.submit(keys{"a", "b"},
+                  {.policy = policy::ordered, .retry = retry_policy{.max_attempts = 5, .initial_delay = 1ms}},
+                  [&attempts] { return ++attempts < 5 ? outcome::retry() : outcome::success(); });
+  on.pass(900ms);
+  CHECK(attempts == 5);
+  CHECK(on.tasks.stats().succeeded == 1);
+}
+
 TEST_CASE("7.7 several keys: the override of the scheduler counts") {
   stage exclusive({.policy_override = policy::exclusive});
   CHECK(exclusive.tasks.try_submit(keys{"a", "b"}, {.policy = policy::parallel}, [] {}).has_value());
