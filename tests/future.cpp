@@ -305,6 +305,19 @@ TEST_CASE("7.5, 7.1 a deferred attempt has a result when its completion says suc
   CHECK(on.tasks.stats().died == 0);
 }
 
+TEST_CASE("7.5, 7.1 what an earlier attempt returned is no result of one that throws after its success") {
+  stage on;
+  auto future = submit_future(on.tasks, "a", thrice, [](attempt& a) {
+    if (a.number() == 1) return outcome::retry();
+    CHECK(a.defer().succeed());
+    throw std::runtime_error("too late");
+  });
+  on.pass(1h);
+  REQUIRE(ready(future));
+  CHECK_THROWS_WITH_AS(future.get(), "too late", std::runtime_error);
+  CHECK(on.tasks.stats().succeeded == 1);
+}
+
 TEST_CASE("7.5 a refusal is thrown, and there is no future") {
   stage on;
   const std::function<int()> empty;
