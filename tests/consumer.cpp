@@ -583,6 +583,21 @@ TEST_CASE("7.6 consumer: stop gives back what was not handled, with keys, in ord
   }
 }
 
+TEST_CASE("7.6 consumer: stop gives back the messages of every key, however many chunks they fill") {
+  stage s(under(policy::ordered));
+  std::map<std::string, std::vector<int>> expected;
+  for (int k = 0; k != 40; ++k) {
+    const std::string key = std::to_string(k);
+    for (int i = 0; i != 1 + k % 20; ++i) {
+      s.messages.send(key, int{i});
+      expected[key].push_back(i);
+    }
+  }
+  std::map<std::string, std::vector<int>> given;
+  for (const auto& each : s.messages.stop()) given[each.key].push_back(each.message);
+  CHECK(given == expected);
+}
+
 TEST_CASE("7.6 consumer: messages that stop gave back can be moved to another consumer") {
   stage s(under(policy::ordered));
   stage other(under(policy::ordered));

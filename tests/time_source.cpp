@@ -123,6 +123,47 @@ TEST_CASE("8.7 steady_time_source: without start it has no thread and wakes nobo
   CHECK(b.kept == 0);
 }
 
+TEST_CASE("8.7 steady_time_source: stop waits for a wake that is under way, unless it is told not to") {
+  struct slow_bell : turnkey::detail::wakeable {
+    slow_bell()
+        : wakeable{[](wakeable& b) noexcept { ++static_cast<slow_bell&>(b).kept; },
+                   [](wakeable& b) noexcept { --static_cast<slow_bell&>(b).kept; },
+                   [](wakeable& b) noexcept {
+                     auto& mine = static_cast<slow_bell&>(b);
+                     mine.begun.count_down();
+                     mine.over.wait();
+                     mine.done = true;
+                   }} {}
+    std::atomic<int> kept = 0;
+    std::latch begun{1};
+    std::latch over{1};
+    std::atomic<bool> done = false;
+  };
+  for (const bool waits : {false, true}) {
+    CAPTURE(waits);
+    slow_bell b;
+    steady_time_source source;
+    source.start();
+    source.wake_at(turnkey::clock::now(), wake(b));
+    b.begun.wait();
+    std::thread other;
+    if (waits) {
+      other = std::thread([&b] {
+        std::this_thread::sleep_for(20ms);
+        b.over.count_down();
+      });
+    }
+    source.stop(waits);
+    CHECK(b.done == waits);
+    if (waits) {
+      other.join();
+    } else {
+      b.over.count_down();
+      while (b.kept != 0) std::this_thread::yield();
+    }
+  }
+}
+
 TEST_CASE("8.7 steady_time_source: after stop nothing is called, and stop may come twice") {
   bell b;
   steady_time_source source;
